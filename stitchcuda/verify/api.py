@@ -34,7 +34,7 @@ from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import user_cache
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.integrity.screen import LONGEST
-from stitchcuda.verify.integrity.snapshot import look, reading
+from stitchcuda.verify.integrity.snapshot import check_readable, reading
 
 OWN_SHARE = 0.05                           # policy "stitched": the least share of own kernels
 HOST_BYTES = 4096                          # device memory that the host may touch in a call: for sizes, flags, a scalar
@@ -137,7 +137,7 @@ def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, 
 def _require_program(program: Path) -> None:
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
-    look(program)
+    check_readable(program)
     source = program / "model_new.py" if program.is_dir() else program
     with reading(program):
         if not _may_define_model(source):

@@ -49,7 +49,7 @@ def test_questions_that_nobody_needs_are_not_begun() -> None:
 
 def test_what_was_lent_is_closed_when_all_is_over() -> None:
     one, errands = Stub(), BackgroundWork()
-    with pytest.raises(KeyError), errands.lent(cast(Any, one)):
+    with pytest.raises(KeyError), errands.close_later(cast(Any, one)):
         raise KeyError("the program's fault")
     errands.quiet()
     assert one.closed

@@ -121,25 +121,25 @@ def asked(case: Case, dtype: torch.dtype, seed: int) -> list[Asked]:
         given = [draw(shape, generator=generator) for shape in case.shapes]
         data = [x.to(dtype) for x in given[: case.varied]]
         parameters = [(x / math.sqrt(x.shape[0]) if x.dim() > 1 else x).to(dtype) for x in given[case.varied :]]
-        given = [*(variants.varied(data, variant, generator) or data), *parameters]
+        given = [*(variants.vary(data, variant, generator) or data), *parameters]
         inputs = [x.float() for x in given]
         own = case.program(lambda x: x.to(dtype).float(), *inputs).to(dtype)
         exact = case.program(lambda x: x, *(x.double() for x in given))
-        if not variants.objection({"output": own}, {"output": exact}, usual):
-            usual = variants.error({"output": own}, {"output": exact}) if usual is None else usual
+        if not variants.why_unsuitable({"output": own}, {"output": exact}, usual):
+            usual = variants.relative_error({"output": own}, {"output": exact}) if usual is None else usual
             sets.append(Asked(inputs, own, exact))
     return sets
 
 
 def used(given: Tensor, one: Asked, allowed: bound.Bound) -> float:
     """The largest part of what is allowed that an output needs, in norm, at the worst element or in its class."""
-    itself = bound.pooled([bound.measured(one.own, one.exact)])
+    itself = bound.pool_measures([bound.measure_error(one.own, one.exact)])
     found = differences(given, one.exact)
     limits = torch.tensor(allowed.classes, dtype=torch.float64) * found.size.largest
     return max(
-        found.off.largest / (allowed.max_relative * found.size.largest),
-        found.off.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),
-        float((found.off.values / limits[classes(found.size.values, found.size.largest)]).max()),
+        found.error.largest / (allowed.max_relative * found.size.largest),
+        found.error.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),
+        float((found.error.values / limits[classes(found.size.values, found.size.largest)]).max()),
     )
 
 
@@ -235,5 +235,5 @@ def test_float32_keeps_its_bound() -> None:
     exact = torch.randn(64, 64, dtype=torch.float64)
     own = (exact * (1 + 3e-7)).float()
     allowed, found = bound.bound([own], [exact]), differences(own, exact)
-    assert allowed.norm_relative == pytest.approx(10 * found.off.norm / found.size.norm + 4 * 2**-23)
-    assert allowed.max_relative == pytest.approx(10 * found.off.largest / found.size.largest + 4 * 2**-23)
+    assert allowed.norm_relative == pytest.approx(10 * found.error.norm / found.size.norm + 4 * 2**-23)
+    assert allowed.max_relative == pytest.approx(10 * found.error.largest / found.size.largest + 4 * 2**-23)

@@ -16,7 +16,7 @@ def judged(folder: Path, text: str) -> tuple[str, list[str]]:
     ask = asking(folder, text)
     one = secret_inputs.draw(ask, folder / "exam")
     secret_inputs.extend(ask, one, 2)
-    return degenerate.reasons(ask, one)
+    return degenerate.check_reference(ask, one)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_classes(name: str, kind: str) -> None:
 def test_a_trace_is_summed_by_origin() -> None:
     copy = "Memcpy DtoD (Device -> Device)"
     rows = [["void scale<float>(float*)", 100, 30, 7], ["sm90_gemm_kernel", 140, 60, 7], [copy, 210, 10, 9]]
-    found = device_time.summary({"rows": rows, "replays": 1, "replayed": [1]}, ["void scale<float>(float*)"])
+    found = device_time.summarize({"rows": rows, "replays": 1, "replayed": [1]}, ["void scale<float>(float*)"])
     assert (found["own"], found["vendor"], found["framework"]) == (0.3, 0.6, 0.1)
     assert (found["launches"], found["launched"], found["streams"], found["replays"]) == (1, 3, 2, 1)
     assert found["own_launches"] == {"void scale<float>(float*)": 1}
@@ -62,7 +62,7 @@ def test_a_graph_beside_the_work_is_not_seen_at_work() -> None:
     rows = [[COPY, 0, 40, 7], ["gemm", 40, 60, 7], ["index_select", 100, 20, 7], [COPY, 120, 40, 7]]
 
     def replays(**told: object) -> int:
-        return int(device_time.summary({"rows": rows, "replays": 1, **told}, ())["replays"])
+        return int(device_time.summarize({"rows": rows, "replays": 1, **told}, ())["replays"])
 
     assert replays(replayed=[2]) == replays(replayed=[2], copies=[0, 3]) == replays(replayed=[]) == replays() == 0
     assert replays(replayed=[1], copies=[0, 3]) == replays(replayed=[1, 2]) == 1
@@ -72,17 +72,17 @@ def test_a_graph_beside_the_work_is_not_seen_at_work() -> None:
 def test_a_vendors_kernel_under_the_name_of_an_own_one_is_told() -> None:
     """A program may define a kernel named as cuBLAS names its own: the own switch counts other launches than the device."""
     seen = {"void sgemm_128x64(float*)": 3, "scale(float*)": 1}
-    assert device_time.borrowed(seen, {"m1:scale": 1, "m1:sgemm_128x64": 0}) == (
+    assert device_time.find_borrowed_names(seen, {"m1:scale": 1, "m1:sgemm_128x64": 0}) == (
         "the device ran 3 kernels named sgemm_128x64, the program launched its own of that name 0 times",
     )
-    assert device_time.borrowed(seen, {"m1:scale": 1, "m1:sgemm_128x64": 2, "m2:sgemm_128x64#2": 1}) == ()
+    assert device_time.find_borrowed_names(seen, {"m1:scale": 1, "m1:sgemm_128x64": 2, "m2:sgemm_128x64#2": 1}) == ()
 
 
 def test_what_is_taken_over_is_told_by_names_and_times() -> None:
     def taken(*program: tuple[str, int]) -> tuple[float, float]:
         reference = [["gemm_bias", 0, 80, 7], ["norm", 80, 20, 7]]
         rows = [[name, 0, took, 7] for name, took in program]
-        return device_time.taken({"rows": reference}, {"rows": rows}, ["mine"])
+        return device_time.share_taken_over({"rows": reference}, {"rows": rows}, ["mine"])
 
     assert taken(("mine", 50)) == (1.0, 0.0)
     assert taken(("gemm_bias", 130), ("mine", 20)) == (0.2, 0.0)        # however long the same kernel takes this time
@@ -109,8 +109,8 @@ def test_copies_around_a_replayed_graph_are_nobodys_work() -> None:
     """They count as exchanged for the reference's kernels, unless they are few, plain and outside of the graph."""
     reference = trace(("tanh_kernel", 20), ("mul_kernel", 20), replays=0)
     program = trace((COPY, 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2))
-    assert device_time.taken(reference, program, ("gate",)) == (0.0, 1.0)
-    assert device_time.computed(reference, program, ("gate",), most=2) == (1.0, 0.0)
+    assert device_time.share_taken_over(reference, program, ("gate",)) == (0.0, 1.0)
+    assert device_time.share_without_copies(reference, program, ("gate",), most=2) == (1.0, 0.0)
     others = [
         trace((COPY, 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2), replays=0),
         trace((COPY, 20), ("gate(float*)", 20), (COPY, 20)),                                # in the graph
@@ -118,17 +118,17 @@ def test_copies_around_a_replayed_graph_are_nobodys_work() -> None:
         trace(*[(COPY, 20)] * 3, ("gate(float*)", 20), copies=(0, 1, 2)),                   # pieces
         trace((COPY, 20), ("gate(float*)", 20), copies=(7,)),
     ]
-    assert [device_time.computed(reference, one, ("gate",), most=2) for one in others] == [(0.0, 0.0)] * 5
-    assert device_time.computed(reference, {**program, "copies": [0, "2", None]}, ("gate",), most=2) == (0.5, 0.5)
-    assert device_time.computed(reference, {**program, "copies": "02"}, ("gate",), most=2) == (0.0, 0.0)
+    assert [device_time.share_without_copies(reference, one, ("gate",), most=2) for one in others] == [(0.0, 0.0)] * 5
+    assert device_time.share_without_copies(reference, {**program, "copies": [0, "2", None]}, ("gate",), most=2) == (0.5, 0.5)
+    assert device_time.share_without_copies(reference, {**program, "copies": "02"}, ("gate",), most=2) == (0.0, 0.0)
 
 
 def test_what_a_reference_moves_is_not_taken_over_by_such_copies() -> None:
     reference = trace(("CatArrayBatchedCopy", 30), (COPY, 20), ("silu_kernel", 2), replays=0)
     program = trace((COPY, 20), (COPY, 10), ("column(float*)", 2), (COPY, 30), copies=(0, 1, 3))
-    assert device_time.computed(reference, program, ("column",), most=3)[0] == pytest.approx(2 / 52)
+    assert device_time.share_without_copies(reference, program, ("column",), most=3)[0] == pytest.approx(2 / 52)
     library = trace((COPY, 20), ("gelu_kernel", 30), ("same(float*)", 5), (COPY, 20), copies=(0, 3))
-    assert device_time.computed(trace(("gelu_kernel", 30), replays=0), library, ("same",), most=2) == (0.0, 0.0)
+    assert device_time.share_without_copies(trace(("gelu_kernel", 30), replays=0), library, ("same",), most=2) == (0.0, 0.0)
 
 
 def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: 
             launched.append("mine")
         results[content[0]] = 1
 
-    monkeypatch.setattr(device_time, "_recorded", recorded)
+    monkeypatch.setattr(device_time, "_record_call", recorded)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     for call, again in ((recorder, ["mine"]), (memo, [])):
         found = device_time.record(call, restore=lambda: None, renew=renew)
@@ -188,8 +188,8 @@ def test_the_frame_of_a_recording_is_found_whatever_kernels_are_called() -> None
     torchs = "at::cuda::(anonymous namespace)::spin_kernel(long)"
     first, third, last = [torchs, 10, 5, 7], [torchs, 30, 1, 7], [torchs, 40, 1, 7]
     rows = [["mine", 20, 5, 7], first, ["spin_kernel(long long)", 5, 90, 13], last, third]
-    assert device_time._ours(rows) == [1, 3]
+    assert device_time._find_spins(rows) == [1, 3]
     elsewhere = [["spin_kernel(long)", *one[1:]] for one in (first, third, last)]  # a torch that calls it otherwise
-    assert device_time._ours(elsewhere) == [0, 2]
-    assert device_time._ours([["mine", 20, 5, 7]]) == []
-    assert device_time._ours([first, last]) == [0, 1]
+    assert device_time._find_spins(elsewhere) == [0, 2]
+    assert device_time._find_spins([["mine", 20, 5, 7]]) == []
+    assert device_time._find_spins([first, last]) == [0, 1]

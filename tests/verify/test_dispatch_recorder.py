@@ -140,7 +140,7 @@ def test_who_was_there_first_keeps_its_kernels() -> None:
         "own = torch.library.Library('mine', 'DEF')\n"
         "own.define('twice(Tensor x) -> Tensor')\n"
         "own.impl('twice', lambda x: x + x, 'CPU')\n"
-        "assert not witness.is_torchs('mine::twice') and witness.is_torchs('aten::relu')\n"
+        "assert not witness.is_builtin_operator('mine::twice') and witness.is_builtin_operator('aten::relu')\n"
         "torch.library.Library('aten', 'IMPL').impl('relu', lambda x: x, 'Autograd')\n"
         "more = torch.library.Library('aten', 'FRAGMENT')\n"
         "more.define('not_there_before(Tensor x) -> Tensor')\n"

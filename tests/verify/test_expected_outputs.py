@@ -68,4 +68,4 @@ def test_what_is_known_of_float64_changes_no_judgement(dtype: torch.dtype, spoil
     first = bound.judge("output", given, own, exact, allowed)
     assert first.ok == (spoil in ("nothing", "an infinity"))
     for _ in range(2):                     # the second time everything is there already
-        assert bound.judge("output", given, own, known, allowed, bound.measured(own, known)) == first
+        assert bound.judge("output", given, own, known, allowed, bound.measure_error(own, known)) == first

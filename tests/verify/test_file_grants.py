@@ -12,7 +12,7 @@ import pytest
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.build import runtime_library
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.processes.file_grants import handed, lent
+from stitchcuda.verify.processes.file_grants import grant, grant_library
 from stitchcuda.verify.processes.worker import Worker
 from tests.simulator.programs import CACHE
 from tests.verify import programs
@@ -57,7 +57,7 @@ def test_a_file_is_there_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for linked in (True, False):
         if not linked:                     # as on a file system without second names
             monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError))
-        with lent(desk, file, file) as places:
+        with grant(desk, file, file) as places:
             assert [Path(place).read_bytes() for place in places] == [b"x" * 9] * 2
             assert len(set(places)) == 2
             assert not any("input" in Path(place).name for place in places)
@@ -69,7 +69,7 @@ def test_a_library_has_one_place_on_a_shelf(tmp_path: Path) -> None:
     shelf, library = tmp_path / "shelf", tmp_path / "k-0123.so"
     shelf.mkdir()
     library.write_bytes(b"x")
-    assert handed(shelf, library) == handed(shelf, library) == shelf / "k-0123.so"
+    assert grant_library(shelf, library) == grant_library(shelf, library) == shelf / "k-0123.so"
     assert os.path.samefile(library, shelf / "k-0123.so")
 
 
@@ -79,10 +79,10 @@ def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_pa
         folder.mkdir()
     with bench.load(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
         (made,) = (Path(built["path"]) for built in one.worker.built if not built.get("shared"))
-        assert os.listdir(one.worker.shelf) == [made.name]
-    assert not one.worker.shelf.exists()
+        assert os.listdir(one.worker.libraries) == [made.name]
+    assert not one.worker.libraries.exists()
     with bench.load(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
-        assert made.name not in os.listdir(two.worker.shelf)
+        assert made.name not in os.listdir(two.worker.libraries)
 
 
 def test_a_worker_can_load_our_libraries_and_nothing_more(bench: Bench, tmp_path: Path) -> None:
@@ -128,12 +128,12 @@ def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None
         return {"error": "no", "kind": "build"}
 
     with Worker(bench._judge.resources.forkserver, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
-        assert {worker._made({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
+        assert {worker._build({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
         assert len(orders) == 300          # the same again leaves nothing new
         for _ in range(3):
-            worker._made({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
+            worker._build({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
         assert len(orders) == 302
-        said = [worker._made({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
+        said = [worker._build({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
     assert said[:197] == ["no"] * 197
     assert "200 builds, with sources of 64 MiB in all" in said[197]
     assert len(set(said[197:])) == 1
@@ -143,7 +143,7 @@ def test_no_input_can_be_read_before_it_is_asked_about(bench: Bench, tmp_path: P
     program = programs.model(tmp_path, imports=LOOK, before=NOTHING_TO_COME)
     with bench.load(program) as loaded:
         result = correctness.check(loaded.trial, bench.secret_inputs, 3, final=True, profile=False)
-        assert list(loaded.worker.desk.iterdir()) == []
+        assert list(loaded.worker.grants.iterdir()) == []
     assert result.reasons == ()
 
 

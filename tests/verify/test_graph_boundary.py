@@ -7,22 +7,22 @@ import torch
 
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
-from stitchcuda.verify.integrity.graph_boundary import Told, free_copies
+from stitchcuda.verify.integrity.graph_boundary import Note, free_copies
 from stitchcuda.verify.messages.shared_tensors import memory_of
 from stitchcuda.verify.program.simulated_graph import Recorder, SimulatedCapture, SimulatedGraph
 
 X, Y, STATIC, OUT, RESULT = (1000, 64), (2000, 64), (3000, 64), (4000, 64), (5000, 64)
 
 
-def copy(source: tuple[int, int], target: tuple[int, int], name: str = "copy_") -> Told:
+def copy(source: tuple[int, int], target: tuple[int, int], name: str = "copy_") -> Note:
     return "copy", 3 * source[1], f"{name} {source[0]} {target[0]} {source[1]}"
 
 
-def replay(*touched: tuple[int, int]) -> list[Told]:
+def replay(*touched: tuple[int, int]) -> list[Note]:
     return [("replay", 1, ""), *(("touch", length, str(address)) for address, length in touched), ("replayed", 1, "")]
 
 
-def places(*told: Told) -> list[int]:
+def places(*told: Note) -> list[int]:
     return [one.place for one in free_copies(told, {X, Y}, {RESULT})]
 
 
@@ -48,7 +48,7 @@ def test_in_and_out_of_a_replay() -> None:
         [("copy", 9, "copy_ x y z"), ("touch", 1, ""), ("replayed", 1, ""), ("copy", 1, "copy_")],
     ],
 )  # fmt: skip
-def test_what_else_is_copied_counts(told: list[Told]) -> None:
+def test_what_else_is_copied_counts(told: list[Note]) -> None:
     assert places(*told) == []
 
 

@@ -20,17 +20,17 @@ from stitchcuda.verify.program import failures
     ],
 )  # fmt: skip
 def test_memory_that_ran_out(error: Exception) -> None:
-    assert out_of_memory.ran_out(error)
+    assert out_of_memory.is_out_of_memory(error)
     assert failures.describe_failure(error, Path("/nowhere"))["kind"] == "memory"
 
 
 def test_other_failures_are_none() -> None:
-    assert not out_of_memory.ran_out(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not out_of_memory.ran_out("Fatal Python error: Segmentation fault")
-    assert out_of_memory.asked_for(MemoryError()) == ""
+    assert not out_of_memory.is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not out_of_memory.is_out_of_memory("Fatal Python error: Segmentation fault")
+    assert out_of_memory.describe_request(MemoryError()) == ""
 
 
 def test_what_is_lacking_is_told() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 50)
-    assert out_of_memory.asked_for(caught.value).startswith("4194304.0 GiB more than there is room for")
+    assert out_of_memory.describe_request(caught.value).startswith("4194304.0 GiB more than there is room for")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.verify.processes.pausing import ProgramProcesses, below, threads_below
+from stitchcuda.verify.processes.pausing import ProgramProcesses, count_threads, threads_by_process
 
 COUNTING = """
 import os, sys, threading, time
@@ -68,12 +68,12 @@ def two(tmp_path: Path) -> Iterator[tuple[Counting, Counting]]:
 
 
 def test_threads_are_counted_from_outside() -> None:
-    before = threads_below(os.getpid())
+    before = count_threads(os.getpid())
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert threads_below(os.getpid()) == before + 1
+        assert count_threads(os.getpid()) == before + 1
     finally:
         stop.set()
         thread.join()
@@ -81,18 +81,18 @@ def test_threads_are_counted_from_outside() -> None:
 
 def test_the_others_stand_still(two: tuple[Counting, Counting]) -> None:
     previous, program = two
-    assert sorted(below(program.pid).values()) == [1, 2]
+    assert sorted(threads_by_process(program.pid).values()) == [1, 2]
     others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
     assert not others.denied
-    with others.held("reference"):
+    with others.pause_others("reference"):
         time.sleep(0.05)                   # a signal arrives when it arrives
         assert (previous.written(0.1), program.written(0.1)) == (0, 0)
     assert previous.written(0.2) > 0
-    with others.held("program"):
+    with others.pause_others("program"):
         time.sleep(0.05)
         assert previous.written(0.1) == 0
         assert program.written(0.2) > 0
-    with pytest.raises(KeyError), others.held("reference"):
+    with pytest.raises(KeyError), others.pause_others("reference"):
         raise KeyError
     assert program.written(0.2) > 0
 
@@ -100,10 +100,10 @@ def test_the_others_stand_still(two: tuple[Counting, Counting]) -> None:
 def test_a_program_that_is_the_previous_one_as_well_is_not_stopped_for_itself(two: tuple[Counting, Counting]) -> None:
     program, other = two
     both = ProgramProcesses({"previous": program.pid, "program": program.pid})
-    with both.held("program"):
+    with both.pause_others("program"):
         assert program.written(0.2) > 0
     other.end()
-    with ProgramProcesses({"program": other.pid}).held("reference"):
+    with ProgramProcesses({"program": other.pid}).pause_others("reference"):
         pass                               # it is gone
 
 
@@ -113,13 +113,13 @@ def test_a_process_may_be_called_anything() -> None:
         assert odd.stdout is not None
         odd.stdout.readline()
         try:
-            assert below(odd.pid) == {odd.pid: 1}
+            assert threads_by_process(odd.pid) == {odd.pid: 1}
         finally:
             odd.kill()
 
 
 def test_who_shows_no_processes_is_denied(two: tuple[Counting, Counting], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stitchcuda.verify.processes.pausing.below", lambda pid: {pid: 0})
+    monkeypatch.setattr("stitchcuda.verify.processes.pausing.threads_by_process", lambda pid: {pid: 0})
     assert ProgramProcesses({"program": two[0].pid}).denied
 
 
@@ -130,5 +130,5 @@ def test_what_the_system_denies_is_said(two: tuple[Counting, Counting], monkeypa
     monkeypatch.setattr(os, "kill", denied)
     others = ProgramProcesses({"program": two[0].pid})
     assert others.denied
-    with others.held("reference"):
+    with others.pause_others("reference"):
         assert two[0].written(0.2) > 0

@@ -95,7 +95,7 @@ def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
     text = PAIRED.replace("CONDITION", "int(x[0, 0].abs() * 1e4) % 2")
     one = secret_inputs.draw(asking(tmp_path, text), tmp_path / "exam")
     while len({tuple(given.names) for given in one.sets}) < 2:
-        one.sets.append(secret_inputs.drawn(asking(tmp_path, text), one, f"{len(one.sets)}", variants=["as given"]))
+        one.sets.append(secret_inputs.draw_set(asking(tmp_path, text), one, f"{len(one.sets)}", variants=["as given"]))
     with pytest.raises(BadInput, match="returns or writes other tensors for other inputs of get_inputs"):
         one.bounds(len(one.sets))
 
@@ -103,7 +103,7 @@ def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
 def test_a_variant_with_other_outputs_is_left(tmp_path: Path) -> None:
     ask = asking(tmp_path, PAIRED.replace("CONDITION", "x.abs().max() > 12"))
     one = drawn(ask, tmp_path, 1)
-    one.sets.append(secret_inputs.drawn(ask, one, "1", variants=["scaled up", "as given"]))
+    one.sets.append(secret_inputs.draw_set(ask, one, "1", variants=["scaled up", "as given"]))
     assert one.sets[1].variant == "as given"
     assert "scaled up inputs were not tried: the reference does not stand them (it returns or writes other tensors)" in one.note
     assert set(one.bounds(2)) == {"output"}
@@ -114,7 +114,7 @@ def test_sizes_may_depend_on_values(tmp_path: Path) -> None:
     one = drawn(ask, tmp_path, 4)
     assert len({given.answers()[0][0].shape for given in one.sets}) > 1
     assert one.bounds(4)["output"].max_relative < 1e-5
-    assert degenerate.reasons(ask, one) == ("", [])
+    assert degenerate.check_reference(ask, one) == ("", [])
 
 
 def test_sizes_that_follow_from_rounding_are_bad_input(tmp_path: Path) -> None:
@@ -135,12 +135,12 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
         return real(do, **fields)
 
     one = drawn(ask, tmp_path, 1)
-    one.sets.append(secret_inputs.drawn(ask, one, "1", variants=["scaled up", "shifted", "as given"]))
+    one.sets.append(secret_inputs.draw_set(ask, one, "1", variants=["scaled up", "shifted", "as given"]))
     assert one.sets[1].variant == "shifted"
     assert asked[1:] == [["scaled up", "shifted", "as given"], ["shifted", "as given"]]
     assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
     with pytest.raises(secret_inputs.ReferenceLost):
-        secret_inputs.drawn(ask, one, "2", variants=["scaled up"])
+        secret_inputs.draw_set(ask, one, "2", variants=["scaled up"])
 
 
 def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     one = drawn(ask, tmp_path, 1)
     monkeypatch.setattr(reference_worker.ReferenceWorker, "alive", lambda self: False)
     with pytest.raises(reference_worker.LostContext, match="IndexError"):
-        secret_inputs.drawn(ask, one, "1", variants=["outlier", "as given"])
+        secret_inputs.draw_set(ask, one, "1", variants=["outlier", "as given"])
 
 
 def test_arguments_that_share_memory_arrive_so(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_other_sizes_inside_the_guard(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("self.linear(x) + y", "[torch.randn(4, 16), torch.randn(4, 1)]", names="x, y",
                                   init="self.linear = nn.Linear(16, 8)"))  # fmt: skip
     one = drawn(ask, tmp_path, 2)
-    smaller, larger = secret_inputs.resized(ask, one, free_sizes(guard([B, 16], [B, 1])))
+    smaller, larger = secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([B, 16], [B, 1])))
     assert len(one.sets) == 2
     for given, low, high in ((smaller, 1, 3), (larger, 5, 8)):
         x, y = inputs(given)
@@ -203,15 +203,15 @@ def test_other_sizes_inside_the_guard(tmp_path: Path) -> None:
 def test_without_a_free_size_that_is_said(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
     one = drawn(ask, tmp_path, 1)
-    assert secret_inputs.resized(ask, one, free_sizes(guard([4, 16]))) == []
+    assert secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, 16]))) == []
     assert one.note.startswith("limited: judged at the given sizes only")
 
 
 def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x @ self.w", init="self.w = nn.Parameter(torch.randn(16, 8))"))
     one = drawn(ask, tmp_path, 1)
-    assert secret_inputs.resized(ask, one, free_sizes(guard([B, B]))) == []
-    assert secret_inputs.resized(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}]))) == []
+    assert secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([B, B]))) == []
+    assert secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}]))) == []
     assert "free size B is not one size" in one.note
     assert "another size was not tried: The reference's forward raises RuntimeError" in one.note
     assert len(one.note.splitlines()) == 1

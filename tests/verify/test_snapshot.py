@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.integrity.snapshot import look, snapshot
+from stitchcuda.verify.integrity.snapshot import check_readable, snapshot
 from tests.verify import programs
 
 
@@ -74,7 +74,7 @@ def test_what_may_not_be_read_is_said(kind: str) -> None:
         if before == 0:                    # who may read everything
             os.seteuid(65534)
         try:
-            for read in (look, lambda program: snapshot(program, folder / "copy")):
+            for read in (check_readable, lambda program: snapshot(program, folder / "copy")):
                 with pytest.raises(BadInput, match=f"{locked.name}.* cannot be read .Permission denied.: allow reading it"):
                     read(program)
         finally:
@@ -91,13 +91,13 @@ def test_an_odd_path_is_said_before_anything_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     for odd in (tmp_path / "pipe.py", Path("/dev/null")):
         with pytest.raises(BadInput, match=f"{odd} is no regular file: give a folder with model_new.py"):
-            look(odd)
+            check_readable(odd)
     with pytest.raises(BadInput, match="mem cannot be read"):
-        look(Path("/proc/self/mem"))
+        check_readable(Path("/proc/self/mem"))
     with open(tmp_path / "large.py", "wb") as large:
         large.truncate(300 * 2**20)
     with pytest.raises(BadInput, match="it has over 256 MiB"):
-        look(tmp_path / "large.py")
+        check_readable(tmp_path / "large.py")
 
 
 @pytest.mark.parametrize("moment", ["listed", "copied"])

@@ -13,7 +13,7 @@ import torch
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs.input_terms import InputTerms, told
+from stitchcuda.verify.inputs.input_terms import InputTerms, read_reference_tensors
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.failures import OtherState, ProgramError
@@ -271,7 +271,7 @@ def test_numbers_of_two_kinds_are_not_alike() -> None:
     facts: dict[str, Any] = {"shape": [], "parameter": False, "constant": True}
     said = [{**facts, "name": name, "tied": name, "floating": name != "count"} for name in ("count", "scale", "other")]
     with pytest.raises(state_mismatch.OtherTerms) as caught:
-        state_mismatch.regroup_guessed(told(said), InputTerms(), ["count", "scale", "other"])
+        state_mismatch.regroup_guessed(read_reference_tensors(said), InputTerms(), ["count", "scale", "other"])
     assert caught.value.terms.alike == (("count",), ("scale", "other"))
 
 

@@ -26,7 +26,7 @@ try:
     spec.loader.exec_module(module)
 except Exception as error:
     print("raised", type(error).__name__)
-print(json.dumps(seal.teller()() + looked()))
+print(json.dumps(seal.checker()() + looked()))
 """
 CASES = {
     "torch.cuda.synchronize": "import torch\ntorch.cuda.synchronize = print",
@@ -79,9 +79,9 @@ def eighth():                              # what it puts in the way of the watc
     finally: __builtins__["getattr"] = real
 def ninth():
     watch = vars(sys.modules["stitchcuda.verify.integrity.tampering"])
-    other, watch["_other"] = watch["_other"], lambda *given: ""
+    other, watch["_judge_event"] = watch["_judge_event"], lambda *given: ""
     try: json.dumps.__code__ = other.__code__
-    finally: watch["_other"] = other
+    finally: watch["_judge_event"] = other
 def tenth():
     import tvm_ffi.error
     tvm_ffi.error.TracebackManager()._create_frame("kernel.cc", 1, "run").f_back

@@ -185,7 +185,7 @@ def test_new_places_are_taken_before_the_calls(ahead: Ahead, monkeypatch: pytest
     ahead.wrap = wrap
     with torch.no_grad():
         ahead.held.move(0, [0, 10, 0], 2)
-        monkeypatch.setattr(contents, "twins", lambda tensors: pytest.fail("memory is taken between calls"))
+        monkeypatch.setattr(contents, "allocate_like", lambda tensors: pytest.fail("memory is taken between calls"))
         ahead.held.block(CALLS, run=True)
     stays, *rest = places
     assert [place == stays for place in rest] == [not new for *_, new in CALLS]

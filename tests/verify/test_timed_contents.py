@@ -14,8 +14,8 @@ from tests.verify.test_timing import timed_result
 
 
 def moved(tensors: list[torch.Tensor], turn: int, *, scaled: bool = True) -> list[torch.Tensor]:
-    made = timed_contents.twins(tensors)
-    timed_contents.refresh(made, tensors, turn, timed_contents.movable(tensors), scaled=scaled)
+    made = timed_contents.allocate_like(tensors)
+    timed_contents.refresh(made, tensors, turn, timed_contents.find_movable(tensors), scaled=scaled)
     return made
 
 
@@ -55,7 +55,7 @@ def test_what_means_something_by_place_stays() -> None:
         mask, torch.rand(8, 8).round(), torch.arange(50), torch.tensor(2.0), base[:50], base[25:75],
         torch.randn(4, 1).expand(4, 9), torch.rand(9) > 0.5, torch.randn(0, 3), torch.randn(9, 9),
     ]  # fmt: skip
-    assert timed_contents.movable(given) == [[9, 0, 1]]
+    assert timed_contents.find_movable(given) == [[9, 0, 1]]
     made = moved(given, 12345)
     assert all(torch.equal(one, was) for one, was in zip(made[:9], given[:9], strict=True))
     made[4][-1] = 7.0                      # shared memory is shared again
@@ -71,7 +71,7 @@ def test_what_is_in_order_stays_and_indices_stay_in_range() -> None:
         torch.stack([torch.randint(90, (500,)), torch.randint(60, (500,))]),          # edges
         torch.stack([torch.randint(int(size), (128,)) for size in sizes], 1),         # a table to each column
     ]  # fmt: skip
-    assert [position for position, *_ in timed_contents.movable(given)] == [5, 6]
+    assert [position for position, *_ in timed_contents.find_movable(given)] == [5, 6]
     for turn in range(1000, 1050):
         made = moved(given, turn)
         assert all(torch.equal(one, was) for one, was in zip(made[:5], given[:5], strict=True))
@@ -89,14 +89,14 @@ def test_the_same_after_a_journey(tmp_path: Path) -> None:
     source = [torch.randn(16, 8).bfloat16(), torch.randn(8, 3, dtype=torch.complex64), torch.randn(30).double()]
     wire.write_tensors(tmp_path / "a", source)
     there = wire.read_tensors(tmp_path / "a")
-    assert timed_contents.movable(there) == timed_contents.movable(source) == [[0, 0, 1], [1, 0, 1], [2, 0]]
+    assert timed_contents.find_movable(there) == timed_contents.find_movable(source) == [[0, 0, 1], [1, 0, 1], [2, 0]]
     assert all(torch.equal(one, other) for one, other in zip(moved(there, 99), moved(source, 99), strict=True))
 
 
 def test_faster_than_memory_is_refused() -> None:
     """1000 bytes at 1 MB/s take 1 ms; 80 % of that is the floor."""
     def judged(ms: float, *, outputs: int = 0, l2: int = 0, matters: bool = True) -> tuple[str, ...]:
-        return speed_of_light.judged(
+        return speed_of_light.apply_floor(
             timed_result(ms), lambda: [1000], lambda: outputs, at_most=2000, bandwidth=1e6, l2=l2, matters=lambda: [matters]
         ).refused  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_faster_than_memory_is_refused() -> None:
     assert judged(0.7, matters=False) == ()
     assert judged(0.9, outputs=1000, l2=1000) == ()
     assert len(judged(0.9, outputs=1000)) == 1
-    unknown = speed_of_light.judged(
+    unknown = speed_of_light.apply_floor(
         timed_result(0.1), lambda: [1000], lambda: 0, at_most=2000, bandwidth=0.0, l2=0, matters=lambda: [True]
     )
     assert unknown.refused == ()
@@ -119,5 +119,5 @@ def test_inputs_matter_when_every_element_does() -> None:
 
     args = (torch.randn(32, 32), torch.randn(32, 32), torch.randn(9))
     before = [tensor.clone() for tensor in args]
-    assert speed_of_light.matters(run, args, {}, list(args)) == [True, False, False]
+    assert speed_of_light.find_mattering(run, args, {}, list(args)) == [True, False, False]
     assert all(torch.equal(one, was) for one, was in zip(args, before, strict=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stitchcuda.verify.inputs.value_order import interchangeable, ordered
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 
 TABLES = [int(size) for size in torch.logspace(1, 6, 26)]
 
@@ -36,25 +36,25 @@ def seeded() -> None:
     ],
 )
 def test_in_order(make: object) -> None:
-    assert ordered(make())  # type: ignore[operator]
+    assert is_ordered(make())  # type: ignore[operator]
 
 
 def test_in_no_order() -> None:
     shapes = [(4, 128), (1, 16), (32,), (64, 512), (2, 16), (16, 16, 3), (100_000,)]
-    assert not any(ordered(torch.randn(shape)) for shape in shapes for _ in range(20))
-    assert not ordered(torch.arange(8) > 3)
-    assert not ordered(torch.tensor(3.0))
-    assert not ordered(torch.randn(0, 4))
+    assert not any(is_ordered(torch.randn(shape)) for shape in shapes for _ in range(20))
+    assert not is_ordered(torch.arange(8) > 3)
+    assert not is_ordered(torch.tensor(3.0))
+    assert not is_ordered(torch.randn(0, 4))
 
 
 def test_where_integers_may_change_places() -> None:
-    assert interchangeable(ids(1000, 60, count=500, axis=0)) == 1
-    assert interchangeable(ids(1000, 60, count=500, axis=1)) == 0
-    assert interchangeable(ids(*TABLES, count=128, axis=1)) == 0
-    assert interchangeable(ids(*TABLES, count=4, axis=1)) == 0
-    assert interchangeable(torch.cat([torch.randint(size, (100,)) for size in (10, 1000, 100_000)])) is None
-    assert interchangeable(torch.randint(9, (5,))) is None
-    assert interchangeable(torch.tensor(3)) is None
+    assert find_interchangeable_axis(ids(1000, 60, count=500, axis=0)) == 1
+    assert find_interchangeable_axis(ids(1000, 60, count=500, axis=1)) == 0
+    assert find_interchangeable_axis(ids(*TABLES, count=128, axis=1)) == 0
+    assert find_interchangeable_axis(ids(*TABLES, count=4, axis=1)) == 0
+    assert find_interchangeable_axis(torch.cat([torch.randint(size, (100,)) for size in (10, 1000, 100_000)])) is None
+    assert find_interchangeable_axis(torch.randint(9, (5,))) is None
+    assert find_interchangeable_axis(torch.tensor(3)) is None
     for shape in [(4, 128), (1, 16), (32,), (64, 512), (20_000,), (2, 2048), (128, 26)]:
         for _ in range(5):
-            assert interchangeable(torch.randint(50_000, shape)) == shape.index(max(shape))
+            assert find_interchangeable_axis(torch.randint(50_000, shape)) == shape.index(max(shape))

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from stitchcuda.verify.inputs import variants
-from stitchcuda.verify.inputs.variants import VALUES, varied
+from stitchcuda.verify.inputs.variants import VALUES, vary
 
 
 def other(tensor: torch.Tensor, variant: str, seed: int = 0) -> torch.Tensor:
     """The tensor after a variant; itself where the variant leaves it alone."""
-    result = varied(((tensor,), {}), variant, torch.Generator().manual_seed(seed))
+    result = vary(((tensor,), {}), variant, torch.Generator().manual_seed(seed))
     changed: torch.Tensor = tensor if result is None else result[0][0]
     assert changed.shape == tensor.shape
     assert changed.dtype == tensor.dtype
@@ -76,14 +76,14 @@ def test_another_layout_holds_the_same_values() -> None:
         assert torch.equal(x, y)
         assert not y.is_contiguous()
     assert other(torch.arange(20), "non-contiguous").is_contiguous()
-    assert varied(((torch.arange(20), 3), {}), "non-contiguous", torch.Generator()) is None
+    assert vary(((torch.arange(20), 3), {}), "non-contiguous", torch.Generator()) is None
 
 
 def test_strides_and_shared_memory_stay() -> None:
     x = torch.randn(8, 6).t()
     assert other(x, "scaled up").stride() == x.stride()
     base = torch.randn(64)
-    result = varied(((base[:40], base[20:]), {"z": base}), "scaled up", torch.Generator())
+    result = vary(((base[:40], base[20:]), {"z": base}), "scaled up", torch.Generator())
     assert result is not None
     (one, two), named = result
     one[39] = 7
@@ -93,16 +93,16 @@ def test_strides_and_shared_memory_stay() -> None:
 
 def test_other_sizes_are_cut_or_tiled() -> None:
     x, ids = torch.randn(4, 6), torch.arange(4)
-    (small, some), _ = variants.resized(((x, ids), {}), [(0, 0, 3), (1, 0, 3)])
+    (small, some), _ = variants.resize(((x, ids), {}), [(0, 0, 3), (1, 0, 3)])
     assert torch.equal(small, x[:3])
     assert some.tolist() == [0, 1, 2]
-    (large,), _ = variants.resized(((x,), {}), [(0, 0, 9)])
+    (large,), _ = variants.resize(((x,), {}), [(0, 0, 9)])
     assert torch.equal(large, torch.cat([x, x, x[:1]]))
 
 
 def test_what_the_reference_does_not_stand() -> None:
     def said(own: torch.Tensor, exact: torch.Tensor | None = None, usual: float = 1e-8) -> str:
-        return variants.objection({"output": own}, {"output": own.double() if exact is None else exact}, usual)
+        return variants.why_unsuitable({"output": own}, {"output": own.double() if exact is None else exact}, usual)
 
     x = torch.randn(8)
     assert said(x) == ""
@@ -133,12 +133,12 @@ def test_masks_change_places_where_they_are_not_left_as_given() -> None:
     x, mask = torch.randn(8, 16), torch.rand(8, 16) < 0.5
     generator = torch.Generator().manual_seed(0)
     for variant in ("patchwork", "exchanged", "touched"):
-        made = varied(((x, mask), {}), variant, generator)
+        made = vary(((x, mask), {}), variant, generator)
         assert made is not None
         assert not torch.equal(made[0][1], mask)
         assert int(made[0][1].sum()) == int(mask.sum())
-        made = varied(((x, mask), {}), variant + variants.MASKS_AS_GIVEN, generator)
+        made = vary(((x, mask), {}), variant + variants.MASKS_AS_GIVEN, generator)
         assert made is not None
         assert torch.equal(made[0][1], mask)
         assert not torch.equal(made[0][0], x)
-        assert varied(((x,), {}), variant + variants.MASKS_AS_GIVEN, generator) is None
+        assert vary(((x,), {}), variant + variants.MASKS_AS_GIVEN, generator) is None

@@ -195,14 +195,14 @@ def test_a_damaged_file_gives_tensors_or_one_error(tmp_path: Path) -> None:
 def test_a_file_cut_short_while_it_is_read_is_an_error_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
     wire.write_tensors(path, [torch.ones(1000)])
-    examined = tensor_file._examined
+    checked_size = tensor_file._checked_size
 
     def cut(fd: int, limit_bytes: int | None) -> int:
-        size = examined(fd, limit_bytes)
+        size = checked_size(fd, limit_bytes)
         os.truncate(path, size - 1000)
         return size
 
-    monkeypatch.setattr(tensor_file, "_examined", cut)
+    monkeypatch.setattr(tensor_file, "_checked_size", cut)
     with pytest.raises(WireError, match="cut short"):
         wire.read_tensors(path, limit_bytes=10_000)
 
@@ -347,9 +347,9 @@ def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeyp
 
 
 @pytest.mark.parametrize("name", [*REPLACED, *(f"stitchcuda.verify.messages.{name}" for name in (
-    "wire._dumped", "wire._loaded", "wire._send_all", "wire._received", "wire.compare_digest", "wire.Channel.send",
-    "wire.Channel.receive", "wire.Channel._signature", "json_text.dumped", "json_text.loaded", "json_text.first",
-    "json_text._scanned", "json_text._foreign", "wire._printable", "wire._SIGNATURE", "wire.json_text",
+    "wire._dump", "wire._load", "wire._send_all", "wire._recv", "wire.compare_digest", "wire.Channel.send",
+    "wire.Channel.receive", "wire.Channel._signature", "json_text.dump", "json_text.load", "json_text.load_first",
+    "json_text._scan", "json_text._refuse", "wire._printable", "wire._SIGNATURE", "wire.json_text",
 ))])  # fmt: skip
 def test_a_worker_talks_by_functions_that_look_nothing_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
@@ -379,10 +379,10 @@ def test_json_is_what_it_was() -> None:
         {}, {"a": [1, 2.5, -0.0, 1e300, None, True, "é\n\"\\\u2028"]}, [], "x", 3, {"1": {"2": [[]]}}, 10**30,
     )  # fmt: skip
     for value in values:
-        assert json_text.dumped(value) == json.dumps(value).encode()
-        assert json_text.loaded(json.dumps(value).encode()) == value
+        assert json_text.dump(value) == json.dumps(value).encode()
+        assert json_text.load(json.dumps(value).encode()) == value
     with pytest.raises(TypeError):
-        json_text.dumped({"a": object()})
+        json_text.dump({"a": object()})
     for wrong in (b"", b"{", b"{} {}", b"\xff", b"nothing", b"[1,]"):
         with pytest.raises(ValueError):  # noqa: PT011
-            json_text.loaded(wrong)
+            json_text.load(wrong)

@@ -104,7 +104,7 @@ class Local:
     _held: TimedCalls | None = None
 
     def __post_init__(self) -> None:
-        self.desk = self.scratch
+        self.grants = self.scratch
 
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
         self.modes.append(fields["mode"])

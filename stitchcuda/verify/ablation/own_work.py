@@ -25,7 +25,7 @@ def apply_ablation(
     `traced`: launches of own kernels by full name in the GPU's trace, `times`: their nanoseconds; empty on the simulator.
     """
     roles = tuple(KernelRole(name=kernel.name, role=kernel.status, note=kernel.why) for kernel in ablated.kernels)
-    reasons = (*ablated.reasons, *(device_time.borrowed(traced, dict(ablated.counted)) if traced else ()))
+    reasons = (*ablated.reasons, *(device_time.find_borrowed_names(traced, dict(ablated.counted)) if traced else ()))
     needed, notes = _needed_share(check, ablated, times or {})
     return check.model_copy(
         update={

@@ -19,7 +19,7 @@ import torch
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.inputs.input_terms import InputTerms, ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, drawn, listed
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, draw_set, shorten_list
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start
@@ -56,7 +56,7 @@ def explain_missing_state(
     mattering = _mattering_tensors(ask, secret_inputs, state, failure.missing)
     needed = sum(tensor.numel for tensor in mattering)
     if needed > failure.held:
-        return WorkerFailed("error", _NONE.format(listed([tensor.name for tensor in mattering])))
+        return WorkerFailed("error", _NONE.format(shorten_list([tensor.name for tensor in mattering])))
     raise OtherTerms(InputTerms(kept=failure.missing & {tensor.name for tensor in state}, stage=1, needed=needed))
 
 
@@ -73,7 +73,7 @@ def find_unread_state(
             return _unread_alike(start, ask, secret_inputs, state, terms.alike) if terms.alike else None
     except WorkerFailed as failure:
         return failure
-    kept = listed([tensor.name for tensor in state if tensor.name in terms.kept and tensor.tied == tensor.name])
+    kept = shorten_list([tensor.name for tensor in state if tensor.name in terms.kept and tensor.tied == tensor.name])
     why = f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
     return WorkerFailed("error", why)
 
@@ -115,7 +115,7 @@ def _unread_alike(
     for group in alike:
         held = sum(name in group and at not in idle for at, name in enumerate(names))
         if held < len(group) and held < len(matter := _mattering_tensors(ask, secret_inputs, state, group)):
-            names_read = listed([tensor.name for tensor in matter])
+            names_read = shorten_list([tensor.name for tensor in matter])
             return WorkerFailed("error", f"of {names_read}, taken by shape, the program reads only {held}")
     return None
 
@@ -190,7 +190,7 @@ def _matters(ask: Ask, secret_inputs: SecretInputs, other: SecretInputs) -> bool
     for given in secret_inputs.sets:
         variants = list(dict.fromkeys([given.variant, GIVEN]))
         try:
-            again = drawn(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=variants)
+            again = draw_set(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=variants)
         except BadInput:                   # the reference fails on it, which says nothing about the program
             continue
         if again.names != given.names or again.variant != given.variant:

@@ -1,12 +1,12 @@
-"""How far a program's tensors may be from float64, and how far they are.
+"""Decides whether one output of a program is close enough to float64, by a bound that follows the reference's own error.
 
-The bound follows the reference: its own error against float64, times ten, plus four units in the last place of the output's
-scale (an exact reference has no error of its own). Errors are taken in norm and at the worst element of the whole output, and
-the same again where the whole would hide them: an element answers to the errors of elements at most `REACH` times larger
-(so not to those beside a mask of -1e9), a slice to those of slices like it. TF32 (250 times the error of fp32), a wide softmax
-answered with zeros and a small row left out do not pass; three products of bf16 parts lie at the limit (10 to 13 times).
-16-bit outputs are allowed less (`verify/compare/narrow_outputs.py`). Pure functions on CPU tensors; where to look next:
-`verify/compare/reference_error.py` (what is measured), `verify/judge/judge.py`.
+The bound: `FACTOR` times the reference's own error against float64, plus `ULPS` units in the last place of the output's scale
+(its largest magnitude), since an exact reference has no error. Errors are measured in norm and at the worst element of the
+output, and again where the whole output would hide them: an element is compared with the errors of elements at most `REACH`
+times larger (so not with those next to a mask of -1e9), a slice with slices of similar norm. TF32 (250 times the error of
+fp32), a wide softmax answered with zeros and a small row left out do not pass; three products of bf16 parts lie at the limit
+(10 to 13 times). 16-bit outputs are allowed less. Pure functions on CPU tensors.
+Where to look next: `verify/compare/narrow_outputs.py` (16-bit outputs), `verify/compare/reference_error.py` (what is measured).
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Floa
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
-EXACT_ULPS = 256.0                         # where the reference computes in float64 itself, so that its error shows as zero
-REACH = 2.0**10                            # how much larger the values may be whose rounding excuses an element's error
-_RARE = 1e-3                               # a share of elements too small for a class of their own; at least `_FEW` of them
-_FEW = 8
+EXACT_ULPS = 256.0                         # for a float64 reference, whose own error shows as zero
+REACH = 2.0**10                            # the rounding of values up to this many times larger excuses an element's error
+_RARE = 1e-3                               # with a smaller share of the elements, or fewer than `_FEW`, the smallest magnitudes
+_FEW = 8                                   # share the limit of the next larger ones
 _COARSE = 0.1                              # eps of 8-bit floats: ten times their rounding would be more than the value
 
 
 class Bound(Record):
-    """What is allowed for one output, relative to its scale (worst element) and norm."""
+    """The errors that one output may have: `max_relative` of its scale at the worst element, `norm_relative` of its norm."""
 
     max_relative: float
     norm_relative: float
-    classes: tuple[float, ...] = ()        # per octave below the scale, relative to the scale; empty: not looked at
-    slice_relative: float = math.inf       # of a slice's own norm, before it is measured against its like
+    classes: tuple[float, ...] = ()        # for elements of each octave below the scale, relative to the scale; (): no limit
+    slice_relative: float = math.inf       # of a slice's norm; a larger error is compared with slices of similar norm
 
 
 @dataclass(frozen=True)
 class Measure:
     """The reference's own error in one output on one input set, relative to the output's scale or norm."""
 
-    unit: float
-    worst: float
-    norm: float
-    counts: torch.Tensor                   # elements per magnitude class
+    unit: float                            # eps of the dtype
+    worst: float                           # at the worst element, relative to the scale
+    norm: float                            # in norm
+    counts: torch.Tensor                   # number of elements per magnitude class
     errors: torch.Tensor                   # largest error per magnitude class beyond the rounding of the element itself
-    slices: float                          # of the median slice
-    share: narrow_outputs.RoundingShare | None = None      # of 16-bit outputs
+    slices: float                          # in norm, of the median slice
+    share: narrow_outputs.RoundingShare | None = None      # for 16-bit outputs only
 
 
 def eps(dtype: torch.dtype) -> float:
-    """One unit in the last place at 1; 0 for integers and booleans, which must be exact."""
+    """One unit in the last place at 1; 0.0 for integers and booleans, which must be exact."""
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measured(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
-    """How far the reference's own result is from float64."""
+def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
+    """Measures how far the reference's output `own` is from its float64 output `exact`."""
     unit = eps(own.dtype)
     if unit == 0.0:
         return Measure(unit, 0.0, 0.0, torch.zeros(CLASSES, dtype=torch.int64), torch.zeros(CLASSES, dtype=torch.float64), 0.0)
     found = differences(own, exact)
     if unit >= _COARSE:
-        found = Differences(Magnitudes((found.off.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
+        found = Differences(Magnitudes((found.error.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
     size, scale = found.size.norm, found.size.largest
     counts, errors = reference_error.by_class(found, unit / 2)
     return Measure(
         unit=unit,
-        worst=found.off.largest / scale if scale else 0.0,
-        norm=found.off.norm / size if size else 0.0,
+        worst=found.error.largest / scale if scale else 0.0,
+        norm=found.error.norm / size if size else 0.0,
         counts=counts,
         errors=errors,
         slices=reference_error.typical_slice(found),
@@ -78,12 +78,12 @@ def measured(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
 
 
 def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
-    """The bound for one output from the reference's results over all seeds, own dtype and float64."""
-    return pooled([measured(own, true) for own, true in zip(expected, exact, strict=True)])
+    """The bound for one output from the reference's outputs over all input sets, in their own dtype and in float64."""
+    return pool_measures([measure_error(own, true) for own, true in zip(expected, exact, strict=True)])
 
 
-def pooled(measures: list[Measure]) -> Bound:
-    """The bound from the reference's errors over all seeds: with few elements the error of one can be small by luck."""
+def pool_measures(measures: list[Measure]) -> Bound:
+    """The bound for one output from the reference's errors over all input sets: on a single set they can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
     counts = sum((measure.counts for measure in measures), torch.zeros(CLASSES, dtype=torch.int64))
@@ -115,9 +115,10 @@ def judge(
     allowed: Bound,
     own: Measure | None = None,
 ) -> OutputError:
-    """One output of a program against float64. Shape, dtype and the pattern of NaN and infinities are judged first.
+    """Compares a program's output `given` with float64. Shape, dtype and the places of NaN and infinities are compared first.
 
-    `exact` may be what is known of it already. `own`: what `measured` says of `expected`, if it is known already.
+    `expected`, `exact`: the reference's output in its own dtype and in float64. `own`: the measured error of `expected`, if it
+    was measured before. `note` of the result says in a phrase what is wrong.
     """
     def refused(note: str) -> OutputError:
         return OutputError(
@@ -137,11 +138,11 @@ def judge(
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    known = reference_error.truth(exact)
+    known = reference_error.as_float64_output(exact)
     found = known.against(given)
     if narrow_outputs.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pooled([own or measured(expected, known)]))
-    worst, norm = found.off.largest, found.off.norm
+        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, known)]))
+    worst, norm = found.error.largest, found.error.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""
     if worst > max_bound or norm > norm_bound:
@@ -156,12 +157,12 @@ def judge(
 
 
 def _middle(of_sets: list[float]) -> float:
-    """The median, so that inputs on which the reference is bad excuse no others; they excuse themselves (`_at_least`)."""
+    """The median: input sets on which the reference is inaccurate widen no other set's bound, only their own (`_at_least`)."""
     return sorted(of_sets)[len(of_sets) // 2]
 
 
 def _at_least(allowed: Bound, by_itself: Bound) -> Bound:
-    """What is allowed over all input sets, or by one's own errors alone, in norm."""
+    """The bound over all input sets, with the limits in norm raised to those of `by_itself`, this set's own bound."""
     return Bound(
         max_relative=allowed.max_relative,
         norm_relative=max(allowed.norm_relative, by_itself.norm_relative),
@@ -179,24 +180,24 @@ def _ulps(unit: float) -> float:
 
 
 def _rounding(unit: float) -> float:
-    """What writing an element down may cost, relative to the element."""
+    """The error allowed for rounding an element to its dtype, relative to the element."""
     if narrow_outputs.applies(unit):
         return unit
     return unit / 2 * (1.0 if unit >= _COARSE else FACTOR)
 
 
 def _reach(unit: float) -> int:
-    """Octaves above an element whose rounding excuses its error: never so many that it could be left out unnoticed."""
+    """The octaves above an element whose rounding excuses its error: so few that an element left out is noticed."""
     if not unit or narrow_outputs.applies(unit):
         return 0
     return max(0, min(int(math.log2(REACH)), math.floor(math.log2(1 / (8 * ULPS * unit)))))
 
 
 def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[float, ...]:
-    """What is allowed per class, relative to the scale.
+    """The error allowed in each magnitude class, relative to the scale.
 
-    Times ten: the largest error in this class, any below and those within reach above. Ulps: of the largest value within reach.
-    Rare small values (near a zero crossing) and zeros are judged like the next class that is not rare.
+    It is `FACTOR` times the reference's largest error in this class, all below and those within `REACH` above, plus ulps of the
+    largest value within `_reach`. Rare small values (near a zero crossing) and zeros share the limit of the next larger class.
     """
     far, near, ulps = int(math.log2(REACH)), _reach(unit), _ulps(unit)
     edges = [min(1.0, 2.0 ** (1 - number)) for number in range(CLASSES)]
@@ -220,9 +221,9 @@ def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[floa
 def _in_a_class(
     given: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
-    """(error, what is allowed, where) of the element that exceeds most what its magnitude allows; None where none does."""
-    scale, off = found.size.largest, found.off.values
-    if not allowed.classes or scale == 0.0 or found.off.largest <= min(allowed.classes) * scale:
+    """Returns (error, limit, note) of the element that exceeds the limit of its magnitude most; None if none does."""
+    scale, off = found.size.largest, found.error.values
+    if not allowed.classes or scale == 0.0 or found.error.largest <= min(allowed.classes) * scale:
         return None
     limits = torch.tensor(allowed.classes, dtype=torch.float64).mul_(scale)
     limit = limits[reference_error.classes(found.size.values, scale)]
@@ -240,13 +241,13 @@ def _in_a_class(
 def _in_a_slice(
     expected: torch.Tensor, exact: Float64Output, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
-    """(error in norm, what is allowed, which) of the slice that exceeds most what it may; None where none does."""
+    """Returns (error in norm, limit, note) of the slice that exceeds its limit most; None if none does."""
     unit = eps(expected.dtype)
-    elements = found.off.values.numel()
+    elements = found.error.values.numel()
     overall = found.size.norm / max(1.0, math.sqrt(elements))
     own: Differences | None = None
-    for title, kept in reference_error.partitions(found.off.values.shape):
-        errors, sizes = found.off.slices(kept), found.size.slices(kept)
+    for title, kept in reference_error.partitions(found.error.values.shape):
+        errors, sizes = found.error.slices(kept), found.size.slices(kept)
         typical = overall * math.sqrt(elements / max(1, errors.numel()))
         common = torch.clamp(2.0 ** _reach(unit) * sizes, max=typical)
         ulps = _ulps(unit) * unit * torch.maximum(sizes, common)
@@ -254,7 +255,7 @@ def _in_a_slice(
         if not bool(((errors > enough) & (sizes > 0)).any()):
             continue
         own = own or exact.against(expected)
-        owns = own.off.slices(kept)
+        owns = own.error.slices(kept)
         if narrow_outputs.applies(unit):
             like = reference_error.around(owns, sizes, narrow_outputs.LIKE) * sizes
             limit = torch.maximum(narrow_outputs.slices_allowed(like, sizes, typical, unit), enough)
@@ -265,7 +266,7 @@ def _in_a_slice(
         if float(excess.max()) <= 1.0:
             continue
         flat = int(excess.argmax())
-        index = torch.unravel_index(torch.tensor(flat), [found.off.values.shape[axis] for axis in kept])
+        index = torch.unravel_index(torch.tensor(flat), [found.error.values.shape[axis] for axis in kept])
         place = title.format(", ".join(str(int(part)) for part in index))
         error, size, most = float(errors[flat]), float(sizes[flat]), float(limit[flat])
         note = (
@@ -277,11 +278,11 @@ def _in_a_slice(
 
 
 def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
-    """What is wrong with the pattern of NaN and infinities; "" when it is the reference's."""
+    """Says how the places of NaN and infinities differ from the reference's; "" if they are the same."""
     if given.dtype.itemsize == 1:
-        given, expected = given.float(), expected.float()  # torch knows no isinf of fp8
+        given, expected = given.float(), expected.float()  # torch has no isinf for fp8
     if bool(torch.isfinite(given.sum())) and bool(torch.isfinite(expected.sum())):
-        return ""                          # no sum is finite with one of them inside
+        return ""                          # the quick way: a sum with NaN or infinities in it is not finite
     for what, test in (("NaN", torch.isnan), ("+inf", torch.isposinf), ("-inf", torch.isneginf)):
         if given.dtype.is_complex and what != "NaN":
             continue
@@ -296,8 +297,8 @@ def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
 
 
 def _where(given: torch.Tensor, exact: torch.Tensor, found: Differences) -> str:
-    """Where the worst element is and what it holds, with how many are far off: what a model needs to find the mistake."""
-    off = found.off.values
+    """Names the worst element with its value and how many elements are far off, so that a model can find the mistake."""
+    off = found.error.values
     far = int((off > 1e-2 * (found.size.largest or 1.0)).sum())
     worst = _at(given, exact, int(off.argmax()))
     return f"{_zeros(given)}{worst}; {far} of {off.numel()} elements off by over 1 % of the scale"

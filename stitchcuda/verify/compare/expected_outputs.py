@@ -1,8 +1,8 @@
-"""What programs' answers are compared with, in memory: each input set is read and measured once, not once for each answer.
+"""Caches input sets and the reference's outputs in memory, so that each set is read from its files once.
 
-Within a bound on memory: the sets that were looked at last are kept, and one that is larger than the bound is read each time.
-Only the judge's process has it. Where to look next: `verify/inputs/secret_inputs.py` (whose it is),
-`verify/compare/reference_error.py` (what is measured).
+The most recently used sets stay, up to `_MOST_BYTES` in all; a set larger than that is read each time. Only the judge's
+process uses it.
+Where to look next: `verify/inputs/secret_inputs.py` (who uses it), `verify/compare/reference_error.py` (what is computed once).
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from pathlib import Path
 
 import torch
 
-from stitchcuda.verify.compare.bound import Measure, measured
+from stitchcuda.verify.compare.bound import Measure, measure_error
 from stitchcuda.verify.compare.reference_error import Float64Output
 
-_MOST_BYTES = min(2 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)  # of all sets together
+_MOST_BYTES = min(2 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)  # 1/16 of the machine's memory
 _Files = Callable[[], tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]]
 
 
 @dataclass
 class ExpectedOutput:
-    """One input set: inputs, the reference's own answers, and float64's. Nobody changes these tensors."""
+    """One input set: inputs, the reference's outputs in their own dtype and in float64. The tensors are never changed."""
 
     inputs: list[torch.Tensor]
     expected: list[torch.Tensor]
     truths: list[Float64Output]
 
-    def measured(self) -> list[Measure]:
-        """The reference's own errors."""
-        return [measured(own, true) for own, true in zip(self.expected, self.truths, strict=True)]
+    def measure_errors(self) -> list[Measure]:
+        """Measures the reference's own error in each output."""
+        return [measure_error(own, true) for own, true in zip(self.expected, self.truths, strict=True)]
 
     @property
     def size(self) -> int:
-        """Bytes, with the magnitudes that a truth keeps."""
+        """Bytes in memory, with the magnitudes that `Float64Output` computes."""
         plain = sum(tensor.nbytes for tensor in (*self.inputs, *self.expected))
         return plain + 2 * sum(max(true.exact.nbytes, 8 * true.exact.numel()) for true in self.truths)
 
 
 @dataclass
 class ExpectedOutputs:
-    """Those of one exam, by the file of the reference's answers."""
+    """A least-recently-used cache of input sets, by the file of the reference's outputs. May be used by several threads."""
 
     most_bytes: int = _MOST_BYTES
-    _kept: dict[Path, ExpectedOutput] = field(default_factory=dict)
-    _turn: threading.Lock = field(default_factory=threading.Lock)  # sets are measured while others are drawn
+    _sets: dict[Path, ExpectedOutput] = field(default_factory=dict)     # the most recently used one last
+    _lock: threading.Lock = field(default_factory=threading.Lock)       # a thread measures sets while others are drawn
 
     def get(self, path: Path, read: _Files) -> ExpectedOutput:
-        """The key of the set whose answers lie in `path`; `read` gives inputs, answers in their own dtype and in float64."""
-        with self._turn:
-            key = self._kept.pop(path, None)
-            if key is None:
+        """The set whose outputs lie in `path`. `read` reads (inputs, outputs in their own dtype, outputs in float64)."""
+        with self._lock:
+            found = self._sets.pop(path, None)
+            if found is None:
                 inputs, expected, exact = read()
-                key = ExpectedOutput(inputs, expected, [Float64Output(output) for output in exact])
-            self._kept[path] = key         # the last one in the row was looked at last
-            while sum(output.size for output in self._kept.values()) > self.most_bytes:
-                del self._kept[next(iter(self._kept))]
-        return key
+                found = ExpectedOutput(inputs, expected, [Float64Output(output) for output in exact])
+            self._sets[path] = found
+            while sum(output.size for output in self._sets.values()) > self.most_bytes:
+                del self._sets[next(iter(self._sets))]
+        return found

@@ -1,9 +1,9 @@
-"""The reference's own error, looked at where an output's scale would hide it: by magnitude and by slice.
+"""Measures the error of an output against float64: as a whole, by magnitude of its elements, and by slice.
 
-A mask of -1e9 or one outlier makes every error in the values beside it small against the output's scale, and a row that is a
-thousandth of the others makes its own loss small against their errors. So errors are also measured per magnitude class (an
-octave of |exact|, counted down from the largest) and per slice (one index of one axis, a row, a plane). Pure functions on CPU
-tensors that make no verdict. Where to look next: `verify/compare/bound.py`.
+Next to a mask of -1e9 or one outlier every error is small against the output's scale, and the loss of a row a thousand times
+smaller than the others is small against their errors. So errors are also measured per magnitude class (an octave of |exact|,
+counted down from the largest) and per slice (one index of an axis, a row, a plane). Pure functions on CPU tensors; they decide
+nothing. Where to look next: `verify/compare/bound.py` (who decides).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from functools import cached_property
 
 import torch
 
-CLASSES = 48                               # octaves below the largest element; what is smaller, and zero, is in the last
-SMALLEST_SLICE = 16                        # elements: the error of fewer is small by luck too often
-_NEIGHBOURS = 8                            # slices of the next larger and smaller norms, whose errors count as a slice's own
-_SPREAD = 8.0                              # elements that must carry a slice's norm for it to be looked at
+CLASSES = 48                               # octaves below the largest element; the last holds smaller ones and zeros too
+SMALLEST_SLICE = 16                        # elements: the error of a smaller slice is too often small by luck
+_NEIGHBOURS = 8                            # slices of the next larger and smaller norms that count as similar
+_SPREAD = 8.0                              # a slice is judged only if at least so many elements carry its norm
 
 
 class Magnitudes:
-    """Absolute values, and what is summed over them: looked at by one pass each, once."""
+    """Absolute values (float64), with their maximum and norms, each computed when first asked for."""
 
     def __init__(self, values: torch.Tensor) -> None:
-        self.values = values               # float64, none below zero
+        self.values = values
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._fourth: dict[tuple[int, ...], torch.Tensor] = {}
 
@@ -39,11 +39,13 @@ class Magnitudes:
 
     def slices(self, kept: tuple[int, ...]) -> torch.Tensor:
         """Euclidean norms of the slices indexed by the axes `kept`, in row-major order."""
-        self._look()
+        if not self._norms:
+            squares = self.values.square()
+            self._norms = {partition: _slice_norms(squares, partition) for _, partition in partitions(self.values.shape)}
         return self._norms[kept]
 
     def spread(self, kept: tuple[int, ...]) -> torch.Tensor:
-        """For every slice, whether enough elements carry its norm for its error to be more than luck."""
+        """For each slice, whether at least `_SPREAD` elements carry its norm, so that its error is not a matter of luck."""
         if kept not in self._fourth:
             fourth = self.values.square().square_()
             self._fourth = {partition: _slice_norms(fourth, partition) for _, partition in partitions(self.values.shape)}
@@ -51,24 +53,19 @@ class Magnitudes:
         return (peaked > 0) & (total >= math.sqrt(_SPREAD) * peaked)
 
     def carried(self) -> float:
-        """How many elements carry the norm."""
+        """How many elements carry the norm: n if all are equal, 1 if one dominates (the participation ratio)."""
         return self.norm**4 / max(1e-300, float(self.values.square().square_().sum()))
-
-    def _look(self) -> None:
-        if not self._norms:
-            squares = self.values.square()
-            self._norms = {kept: _slice_norms(squares, kept) for _, kept in partitions(self.values.shape)}
 
 
 class Float64Output:
-    """A float64 result, with what follows from it alone: many answers are compared with one."""
+    """A float64 output with its magnitudes, which are computed once although many outputs are compared with it."""
 
     def __init__(self, exact: torch.Tensor) -> None:
         self.exact = exact
 
     @cached_property
     def size(self) -> Magnitudes:
-        """Magnitudes, of an output that is finite everywhere."""
+        """Its magnitudes, if it is finite everywhere."""
         return Magnitudes(self._wide.abs())
 
     @cached_property
@@ -76,7 +73,7 @@ class Float64Output:
         return self.exact.to(torch.complex128 if self.exact.dtype.is_complex else torch.float64)
 
     def against(self, given: torch.Tensor) -> Differences:
-        """How far `given` is from it."""
+        """The absolute errors of `given`."""
         true = self._wide
         seen = given.to(true.dtype, copy=True)
         off = seen.sub_(true).abs_() if not true.dtype.is_complex else seen.sub_(true).abs()
@@ -88,19 +85,19 @@ class Float64Output:
 
 @dataclass
 class Differences:
-    """One output against float64: absolute errors and magnitudes, zero where either is not finite."""
+    """One output compared with float64. Errors and magnitudes are zero where either output is not finite."""
 
-    off: Magnitudes
-    size: Magnitudes
+    error: Magnitudes                      # absolute errors
+    size: Magnitudes                       # magnitudes of the float64 output
 
 
-def truth(exact: torch.Tensor | Float64Output) -> Float64Output:
+def as_float64_output(exact: torch.Tensor | Float64Output) -> Float64Output:
     return exact if isinstance(exact, Float64Output) else Float64Output(exact)
 
 
 def differences(given: torch.Tensor, exact: torch.Tensor | Float64Output) -> Differences:
     """|given - exact| and |exact| in float64, elementwise."""
-    return truth(exact).against(given)
+    return as_float64_output(exact).against(given)
 
 
 def classes(size: torch.Tensor, scale: float) -> torch.Tensor:
@@ -111,10 +108,10 @@ def classes(size: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def by_class(found: Differences, rounding: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """(elements per class, zeros left out; largest error per class relative to the scale).
+    """Returns (elements per class without zeros, largest error per class relative to the scale).
 
-    `rounding`: relative error that every element may have from being written down; only what exceeds it counts as error, or
-    the rounding of a 16-bit value would excuse the loss of a value a thousand times smaller.
+    `rounding`: the relative error that each element may have from its final rounding. Only what exceeds it counts as error;
+    else the rounding of a 16-bit value would excuse the loss of a value a thousand times smaller.
     """
     counts = torch.zeros(CLASSES, dtype=torch.int64)
     errors = torch.zeros(CLASSES, dtype=torch.float64)
@@ -124,12 +121,12 @@ def by_class(found: Differences, rounding: float) -> tuple[torch.Tensor, torch.T
     which = classes(size, scale).flatten()
     counts += torch.bincount(which, minlength=CLASSES)
     counts[-1] -= int((size == 0).sum())
-    excess = torch.sub(found.off.values, size, alpha=rounding).clamp_(min=0.0).flatten()
+    excess = torch.sub(found.error.values, size, alpha=rounding).clamp_(min=0.0).flatten()
     return counts, errors.scatter_reduce_(0, which, excess, "amax") / scale
 
 
 def partitions(shape: torch.Size) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(what a slice is called, the axes that index it) for every way to cut an output of `shape` into slices."""
+    """Yields (how a slice is named in a message, the axes that index it) for each way to cut an output into slices."""
     total = shape.numel()
     axes = [axis for axis, length in enumerate(shape) if length > 1]
     for axis in axes:
@@ -142,16 +139,16 @@ def partitions(shape: torch.Size) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _slice_norms(squares: torch.Tensor, kept: tuple[int, ...]) -> torch.Tensor:
-    """From the squares of all elements."""
+    """The square roots of the sums over each slice, in row-major order."""
     rest = [axis for axis in range(squares.dim()) if axis not in kept]
     return squares.sum(dim=rest).sqrt_().flatten()
 
 
 def typical_slice(found: Differences) -> float:
-    """The relative error in norm of the median slice, for the worst way to cut: what a slice may have by nature."""
+    """The relative error in norm of the median slice, for the way to slice in which it is largest."""
     typical = 0.0
-    for _, kept in partitions(found.off.values.shape):
-        errors, sizes = found.off.slices(kept), found.size.slices(kept)
+    for _, kept in partitions(found.error.values.shape):
+        errors, sizes = found.error.slices(kept), found.size.slices(kept)
         there = sizes > 0
         if bool(there.any()):
             typical = max(typical, float((errors[there] / sizes[there]).median()))
@@ -159,7 +156,7 @@ def typical_slice(found: Differences) -> float:
 
 
 def around(errors: torch.Tensor, sizes: torch.Tensor, neighbours: int = _NEIGHBOURS) -> torch.Tensor:
-    """The largest relative error among a slice and those of the next larger and smaller norms, for every slice."""
+    """For each slice, the largest relative error among it and `neighbours` slices each of the next larger and smaller norms."""
     relative = torch.where(sizes > 0, errors / sizes.clamp(min=1e-300), torch.zeros_like(errors))
     order = sizes.argsort()
     window = 2 * neighbours + 1

@@ -1,9 +1,9 @@
-"""References that say too little to judge a program by: any answer, or nearly any, would pass.
+"""Refuses references that no program can be judged by, because a program that computes nothing would pass.
 
-An output is degenerate when it is constant, smaller than its own bound (zeros would pass), the same for other inputs or, where
-the reference has parameters, the same for other parameters. A reference all of whose outputs are is refused; some are a note.
-Pure functions on what the reference worker wrote; they run nothing. Where to look next: `verify/judge/judge_resources.py`,
-`verify/inputs/secret_inputs.py`.
+An output is degenerate when it is constant, smaller than its own error bound (zeros would pass), the same for other inputs or,
+if the reference has parameters, the same for other parameters. A reference is refused when all of its outputs are degenerate;
+when some are, a note says which. Nothing is run here: the reference worker computes what is compared.
+Where to look next: `verify/judge/judge_resources.py` (who asks), `verify/inputs/secret_inputs.py` (the outputs).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInp
 from stitchcuda.verify.messages import wire
 
 
-def reasons(ask: Ask, exam: SecretInputs) -> tuple[str, list[str]]:
-    """(why the reference cannot be judged by, "" where it can; notes on single outputs).
+def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[str]]:
+    """Returns (why no program can be judged by the reference, or ""; notes on single degenerate outputs).
 
-    Needs two input sets; asks the reference worker for one more run in float64, with other parameters.
+    Needs two input sets, and asks the reference worker for one more run in float64, with other parameters.
     """
-    first = exam.sets[0]
-    answers = [given.answers() for given in exam.sets[:2]]
-    others, parameters = _with_other_parameters(ask, exam)
-    inputs = any(tensor.numel() for tensor in wire.read_tensors(first.inputs))
-    bounds = exam.bounds_of(exam.sets[:2])
+    first = secret_inputs.sets[0]
+    answers = [given.answers() for given in secret_inputs.sets[:2]]
+    others, parameters = _with_other_parameters(ask, secret_inputs)
+    has_inputs = any(tensor.numel() for tensor in wire.read_tensors(first.inputs))
+    bounds = secret_inputs.bounds_of(secret_inputs.sets[:2])
     found: dict[str, str] = {}
     names = [name for name in first.names if name.startswith("output")]
     for number, name in enumerate(first.names):
@@ -39,18 +39,19 @@ def reasons(ask: Ask, exam: SecretInputs) -> tuple[str, list[str]]:
             names.remove(name)
             continue
         reweighed = others.get(name) if parameters else None
-        if why := _why(name, values if inputs else values[:1], reweighed, bounds[name], parameters):
+        if why := _explain(name, values if has_inputs else values[:1], reweighed, bounds[name], parameters):
             found[name] = why
-    if names and len(found) == len(names) and (len(first.names) == len(names) or not _updates(exam)):
+    if names and len(found) == len(names) and (len(first.names) == len(names) or not _writes_state(secret_inputs)):
         listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
         return f"The reference is degenerate: {listed}. A program that computes nothing would pass.", []
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
-def _why(
+def _explain(
     name: str, values: list[tuple[torch.Tensor, torch.Tensor]], reweighed: torch.Tensor | None, allowed: Bound, parameters: int
 ) -> str:
-    """What is degenerate about one output, given per input set as (own dtype, float64); "" where nothing is."""
+    """Says why an output is degenerate, or "". `values`: (own dtype, float64) for each input set; `reweighed`: float64 for the
+    first set with other parameters."""
     own, exact = values[0]
     if all(true.numel() and bool(true.isnan().all()) for _, true in values):
         return (
@@ -76,21 +77,22 @@ def _same(name: str, other: torch.Tensor, answers: tuple[torch.Tensor, torch.Ten
     return bound.judge(name, other.to(own.dtype), own, exact, allowed).ok
 
 
-def _updates(exam: SecretInputs) -> bool:
-    """Whether a call writes anything else that can be judged, such as running statistics."""
-    (own, _) = exam.sets[0].answers()
-    kinds = zip(exam.sets[0].names, own, strict=True)
+def _writes_state(secret_inputs: SecretInputs) -> bool:
+    """Whether a call writes floating-point inputs or buffers, such as running statistics, that can be judged too."""
+    (own, _) = secret_inputs.sets[0].answers()
+    kinds = zip(secret_inputs.sets[0].names, own, strict=True)
     return any(not name.startswith("output") and value.dtype.is_floating_point for name, value in kinds)
 
 
-def _with_other_parameters(ask: Ask, exam: SecretInputs) -> tuple[dict[str, torch.Tensor], int]:
-    """(outputs of the first set with other parameters, {} where it has none to change or does not stand them, their number)."""
-    first, path = exam.sets[0], exam.folder / "reweighed"
+def _with_other_parameters(ask: Ask, secret_inputs: SecretInputs) -> tuple[dict[str, torch.Tensor], int]:
+    """Returns (float64 outputs of the first set with other parameters, the number of parameters). The outputs are {} if there
+    is no parameter or the reference fails with other ones."""
+    first, path = secret_inputs.sets[0], secret_inputs.folder / "reweighed"
     try:
         answer = ask(
             "reweighed",
             seed=secrets.randbits(31),
-            state=str(exam.state),
+            state=str(secret_inputs.state),
             inputs=str(first.inputs),
             structure=first.structure,
             exact=str(path),

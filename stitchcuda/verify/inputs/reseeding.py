@@ -1,34 +1,34 @@
-"""Other values for a reference's parameters and running statistics: new secret ones, and ones far from its own.
+"""Changes the values of a reference's parameters and running statistics: a little, as secret ones, or far.
 
-Pure functions on tensors. Where to look next: `verify/reference/reference_worker.py`, which sets them.
+Pure functions on tensors. Where to look next: `verify/reference/reference_worker.py` (who sets the values).
 """
 
 from __future__ import annotations
 
 import torch
 
-_RENEWED_BUFFERS = ("running_mean", "running_var")
-_RENEWAL = 0.1                             # relative change of a parameter; absolute where it is constant
+_PERTURBED_BUFFERS = ("running_mean", "running_var")
+_CHANGE = 0.1                              # standard deviation of the relative change; absolute for a constant tensor
 
 
-def renewed(name: str, value: torch.Tensor, parameters: set[str], generator: torch.Generator) -> torch.Tensor:
-    """A parameter (or running statistic) a little off; everything else, and integers, as they are."""
-    learnt = name in parameters or name.rsplit(".", 1)[-1] in _RENEWED_BUFFERS
+def perturb(name: str, value: torch.Tensor, parameters: set[str], generator: torch.Generator) -> torch.Tensor:
+    """Returns a parameter or running statistic with each element changed by about 10 %. Other tensors are returned as is."""
+    learnt = name in parameters or name.rsplit(".", 1)[-1] in _PERTURBED_BUFFERS
     if not learnt or not value.dtype.is_floating_point or value.numel() == 0:
         return value
     noise = torch.randn(value.shape, generator=generator, dtype=torch.float32).to(value.device)
     wide = value.float()
-    other = wide + _RENEWAL * noise.clamp(-3, 3) * (1.0 if constant(value) else wide)
+    other = wide + _CHANGE * noise.clamp(-3, 3) * (1.0 if is_constant(value) else wide)
     return other.to(value.dtype)
 
 
-def constant(value: torch.Tensor) -> bool:
-    """Whether all of its elements are equal, as ones and zeros of a constructor are."""
+def is_constant(value: torch.Tensor) -> bool:
+    """Whether all elements are equal, as in a tensor of zeros. False for an empty tensor."""
     return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
-def far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A parameter as different as it can be while its sizes stay: other signs and half to one and a half times as much."""
+def perturb_far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Returns a floating-point tensor with random signs and each element times 0.5 to 1.5; other tensors as they are."""
     if not value.dtype.is_floating_point or value.numel() == 0:
         return value
     factor = 0.5 + torch.rand(value.shape, generator=generator, dtype=torch.float32)

@@ -1,10 +1,10 @@
-"""What a timed call is given: the values of a secret input set, moved on by a secret turn, so that no content comes twice.
+"""Changes a secret input set for each timed call by a secret number, the turn, so that no content comes twice.
 
-A turn rolls a tensor along two axes and scales floats by a number in (0.5, 1]: the layout and, for ordinary data, the domain
-stay, and every element changes. Integers change places along one axis, on which all seem to have one range: any may be an
-index. What is in order, masks, labels and tensors that share memory stay as drawn. A worker and the reference do the same with
-the same operators on the same device. Where to look next: `verify/inputs/value_order.py` (what is in order),
-`verify/timing/timed_calls.py`, `verify/inputs/timed_inputs.py`.
+A turn rolls a tensor along two axes and scales floats by a number in (0.5, 1]: every element changes, while the layout and,
+for ordinary data, the domain stay. Integers, each of which may be an index, are only reordered, along an axis on which all seem
+to have one range. Sorted values, masks, labels and tensors that share memory are not changed. Workers and the reference apply
+the same operators on the same device. Where to look next: `verify/inputs/value_order.py` (what is sorted),
+`verify/timing/timed_calls.py` (the calls), `verify/inputs/timed_inputs.py` (the judge's side).
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from collections.abc import Sequence
 
 import torch
 
-from stitchcuda.verify.inputs.value_order import interchangeable, ordered
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 
 Moving = Sequence[Sequence[int]]
 """For each tensor that is rolled, its position and the axes."""
 
-_SAMPLE = 65_536                           # elements looked at per tensor
-_FEW = 8                                   # no more distinct values than this: a mask, labels, a constant
-_WHOLE, _PLACES = 2**18, 2**16             # elements up to which a tensor is compared whole; else so many of them
-_SHORT = 2**14                             # of an axis: rolling integers alone would bring a content back too soon
-_STEPS = 4096                              # distinct scales
+_SAMPLE = 65_536                           # elements of a tensor that are looked at for distinct values
+_FEW = 8                                   # with at most so many distinct values a tensor is a mask, labels or constant
+_WHOLE, _PLACES = 2**18, 2**16             # up to so many elements a tensor is compared whole, else so many elements of it
+_SHORT = 2**14                             # a shorter axis of integers is permuted: rolling would soon repeat a content
+_STEPS = 4096                              # number of distinct scales
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 _MOVED = (*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-# One multiplier per position (then around again): two tensors that turn alike would keep what pairs them.
+# A turn is multiplied by one of these, chosen by position: inputs rolled alike would keep their pairs of elements.
 _MULTIPLIERS = (1, 40503, 62617, 24593, 51437, 15485863)
 
 
-def movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """The tensors that may be rolled and scaled without leaving what they mean, each as its position and the axes to roll."""
+def find_movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Finds the tensors that may be rolled and scaled without losing their meaning; gives [position, axis, ...] of each."""
     owners: dict[int, int] = {}
     for tensor in tensors:
         owners[_storage(tensor)] = owners.get(_storage(tensor), 0) + 1
     return [
         [position, *axes]
         for position, tensor in enumerate(tensors)
-        if tensor.dtype in _MOVED and owners[_storage(tensor)] == 1 and not _overlaps(tensor) and _varied(tensor)
+        if tensor.dtype in _MOVED and owners[_storage(tensor)] == 1 and not _overlaps(tensor) and _is_plain_data(tensor)
         and (axes := _axes(tensor))
     ]  # fmt: skip
 
 
-def meant(tensor: torch.Tensor) -> bool:
-    """Whether its values mean something by their places, or as integers."""
-    return tensor.numel() > 1 and tensor.dtype in _MOVED and (tensor.dtype not in FLOATS or ordered(tensor))
+def order_matters(tensor: torch.Tensor) -> bool:
+    """Whether its values are sorted, or integers: a note says that such a tensor was not changed."""
+    return tensor.numel() > 1 and tensor.dtype in _MOVED and (tensor.dtype not in FLOATS or is_ordered(tensor))
 
 
-def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Newly allocated tensors of the same layout; what shares memory shares it again. Their values are undefined."""
+def allocate_like(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Allocates tensors of the same layouts with undefined values; those that share memory do so again."""
     stores: dict[int, torch.UntypedStorage] = {}
     made = []
     for tensor in tensors:
@@ -64,20 +64,23 @@ def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def refresh(
     targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], turn: int, moving: Moving, *, scaled: bool
 ) -> None:
-    """Write the sources' values, moved on by `turn`, into their twins. Their versions stay: memory changes without a word."""
+    """Writes the sources' values, changed by `turn`, into `targets` (of `allocate_like`), in the way that `moving` says.
+
+    Autograd's version counters of the targets do not change: a program cannot tell from them that the contents are new.
+    """
     done: set[int] = set()
     rolled = {position: axes for position, *axes in moving}
     for position, (target, source) in enumerate(zip(targets, sources, strict=True)):
         if position in rolled:
             own = turn * _MULTIPLIERS[position % len(_MULTIPLIERS)] + position
-            _moved(target.data, source, own, rolled[position], scaled=scaled)
+            _move(target.data, source, own, rolled[position], scaled=scaled)
         elif _storage(source) not in done:
             done.add(_storage(source))
             _bytes(target).copy_(_bytes(source))
 
 
-def sampled(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
-    """The tensors, large ones as their values at places that follow from `seed`, wherever they lie."""
+def sample(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """Returns the tensors; of one with over `_WHOLE` elements only `_PLACES` elements, at positions that follow from `seed`."""
     return [_sampled(tensor, seed + position) for position, tensor in enumerate(tensors)]
 
 
@@ -88,7 +91,7 @@ def _sampled(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     return tensor.detach()[torch.unravel_index(places.to(tensor.device), tensor.shape)]
 
 
-def _moved(target: torch.Tensor, source: torch.Tensor, turn: int, axes: Sequence[int], *, scaled: bool) -> None:
+def _move(target: torch.Tensor, source: torch.Tensor, turn: int, axes: Sequence[int], *, scaled: bool) -> None:
     if source.dtype not in FLOATS and source.shape[axes[0]] <= _SHORT:
         order = torch.randperm(source.shape[axes[0]], generator=torch.Generator().manual_seed(turn))
         target.copy_(source.index_select(axes[0], order.to(source.device)))
@@ -104,7 +107,7 @@ def _moved(target: torch.Tensor, source: torch.Tensor, turn: int, axes: Sequence
 
 
 def _roll(target: torch.Tensor, source: torch.Tensor, shifts: list[tuple[int, int]]) -> None:
-    """As torch.roll, but into memory that is there already."""
+    """Writes `torch.roll(source, …)` into `target`. `shifts`: (axis, number of places)."""
     if not shifts:
         target.copy_(source)
         return
@@ -116,9 +119,9 @@ def _roll(target: torch.Tensor, source: torch.Tensor, shifts: list[tuple[int, in
 
 
 def _axes(tensor: torch.Tensor) -> list[int]:
-    """The first axis, or the longest where that is 1, and the longest of the others; for integers only one, if any."""
+    """The axes to roll: the first (or the longest, if its length is 1) and the longest other one; for integers at most one."""
     if tensor.dtype not in FLOATS:
-        axis = interchangeable(tensor)
+        axis = find_interchangeable_axis(tensor)
         return [] if axis is None else [axis]
     sizes = list(tensor.shape)
     first = 0 if sizes[0] > 1 else sizes.index(max(sizes))
@@ -126,17 +129,19 @@ def _axes(tensor: torch.Tensor) -> list[int]:
     return [first, max(others, key=lambda axis: sizes[axis])] if others else [first]
 
 
-def _varied(tensor: torch.Tensor) -> bool:
+def _is_plain_data(tensor: torch.Tensor) -> bool:
+    """Whether its values are finite, of more than `_FEW` kinds and not sorted, as far as a sample shows."""
     if tensor.numel() < 2:
         return False
     sample = tensor.detach()[tuple(slice(None, None, max(1, size // 64)) for size in tensor.shape)].reshape(-1)[:_SAMPLE]
     sample = sample.abs().cpu() if tensor.is_complex() else sample.cpu()
     if not bool(torch.isfinite(sample).all()) or len(torch.unique(sample)) <= min(_FEW, sample.numel() - 1):
         return False
-    return not ordered(tensor)
+    return not is_ordered(tensor)
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether two elements may lie at one address."""
     reach = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:

@@ -1,9 +1,10 @@
-"""What timed calls are given and what they must return: input sets for timing, and the expectation for any turn of them.
+"""Draws the input sets of timed calls, and gets the outputs that the reference computes for the contents of such a call.
 
-A process that is timed has seen none of it before. Before anything is timed, the reference answers the contents that will be
-asked for; where it does not stay as finite with contents that were moved on as with those drawn, less is moved, and a note
-says so. What a program delivered, of large tensors a secret sample, is compared like an answer in an exam.
-Where to look next: `verify/inputs/timed_contents.py` (what a turn does), `verify/timing/rounds.py`, `verify/program/trial.py`.
+Each timed call gets a set's contents changed by a secret turn, which the timed process has not seen before. `CHECKED_CALLS` of
+the calls are compared like any other answer, large tensors by a secret sample. The reference computes their outputs before
+anything is timed; if fewer of its values are finite than for the contents as drawn, less is changed, and a note says so.
+Where to look next: `verify/inputs/timed_contents.py` (what a turn does), `verify/timing/rounds.py` (the rounds of calls),
+`verify/program/trial.py` (the comparison).
 """
 
 from __future__ import annotations
@@ -19,29 +20,30 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, drawn, places
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, draw_set, set_paths
+from stitchcuda.verify.integrity.byte_traffic import extent_bytes
 from stitchcuda.verify.messages import wire
-from stitchcuda.verify.processes.file_grants import lent
+from stitchcuda.verify.processes.file_grants import grant
 
-DELIVERIES = 5
-_SETS = 3
-_LARGE = 8 * 2**20                         # bytes of one set from which there is only one, of many turns
+CHECKED_CALLS = 5                          # timed calls whose outputs are compared
+_SETS = 3                                  # input sets, if they are not `_LARGE`
+_LARGE = 8 * 2**20                         # bytes of inputs; a larger set is the only one, with many turns
 Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
-"""Sentences on what is wrong with a delivery, from the input set it answers and an exam that holds it."""
+"""Says what is wrong with a timed call's outputs, given its input set and secret inputs that contain it."""
 
 
 class QuestionedWorker(Protocol):
-    """A worker, as far as timing asks it (`worker.Worker`)."""
+    """What timing needs of a worker (`verify/processes/worker.py`)."""
 
     scratch: Path
-    desk: Path
+    grants: Path
 
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """What a worker wrote after one timed call, read into the judge's memory; `set`, `turn`: the contents it was given."""
+    """The tensors that a worker wrote after one timed call, read into memory. It was given set `set`, changed by `turn`."""
 
     set: int
     turn: int
@@ -52,25 +54,26 @@ class TimedCall:
 
 @dataclass
 class TimedInputs:
-    """The judge's side of the contents of timed calls."""
+    """The contents of timed calls, as the judge knows them, with the outputs that are expected for them."""
 
-    exam: SecretInputs                             # the parameters that all workers hold
+    secret_inputs: SecretInputs            # the parameters that all workers hold
     folder: Path
     sets: list[InputSet]
-    moving: list[list[int]]                # as `contents.movable` says
-    scaled: bool
-    planned: list[tuple[int, int]]         # (set, turn) of the contents whose outputs will be asked for
+    moving: list[list[int]]                # the tensors that a turn rolls (`timed_contents.find_movable`)
+    scaled: bool                           # whether a turn scales floats too
+    planned: list[tuple[int, int]]         # (set, turn) of the calls whose outputs will be compared
     notes: list[str] = field(default_factory=list)
     _ask: Ask | None = None
     _compare: Compare | None = None
     _turned: dict[tuple[int, int], InputSet] = field(default_factory=dict)
-    _drawn: dict[int, tuple[InputSet, int]] = field(default_factory=dict)  # answers to sets as they are; how many finite
+    _drawn: dict[int, tuple[InputSet, int]] = field(default_factory=dict)  # unchanged sets; how many outputs are finite
     _sample: int = field(default_factory=lambda: secrets.randbits(31))
 
     @contextlib.contextmanager
-    def message(self, desk: Path) -> Iterator[dict[str, Any]]:
-        """What a worker is told when it prepares: files, lent to it for as long, and what moves. The answers stay here."""
-        with lent(desk, *(input_set.inputs for input_set in self.sets)) as inputs:
+    def message(self, grants: Path) -> Iterator[dict[str, Any]]:
+        """The fields of the request to prepare for timing. The input files are granted in the folder `grants` until the block
+        ends; no expected output is among them."""
+        with grant(grants, *(input_set.inputs for input_set in self.sets)) as inputs:
             yield {
                 "sets": [
                     {"inputs": place, "structure": input_set.structure}
@@ -78,27 +81,29 @@ class TimedInputs:
                 ],
                 "moving": self.moving,
                 "scaled": self.scaled,
-                "state": str(self.exam.state),  # which the reference's worker alone can read
+                "state": str(self.secret_inputs.state),  # only the reference's worker can read it
                 "restore": [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
             }
 
     def at_most_bytes(self) -> int:
-        """No fewer than a call reads and writes, at the price of two looks at files."""
+        """An upper bound on the bytes that a call reads and writes, from the sizes of two files."""
         return self.sets[0].inputs.stat().st_size + self.sets[0].expected.stat().st_size
 
     def input_bytes(self) -> list[int]:
-        """Of each input tensor of a call."""
-        return [_bytes(tensor) for tensor in wire.read_tensors(self.sets[0].inputs)]
+        """The bytes of each input tensor of a call."""
+        return [extent_bytes(tensor) for tensor in wire.read_tensors(self.sets[0].inputs)]
 
     def output_bytes(self) -> int:
+        """The bytes of all outputs of a call together."""
         given = self.sets[0]
         own = wire.read_tensors(given.expected)
-        return sum(_bytes(tensor) for name, tensor in zip(given.names, own, strict=True) if name.startswith("output"))
+        return sum(extent_bytes(tensor) for name, tensor in zip(given.names, own, strict=True) if name.startswith("output"))
 
     def receive(self, worker: QuestionedWorker, number: int, turn: int, *, seconds: float) -> TimedCall:
-        """Ask a worker for what its last call returned. Raises `WorkerFailed`, or `WireError` when the file lies."""
-        given = self.turned(number, turn)
-        # Names that it cannot have prepared.
+        """Asks a worker for the outputs of its last call, which was on set `number` changed by `turn`. Raises `WorkerFailed`,
+        and `WireError` for a malformed file."""
+        given = self.answer_turn(number, turn)
+        # Secret names: the worker cannot have prepared files there.
         paths = {what: worker.scratch / f"{what}-{secrets.token_hex(8)}" for what in ("outputs", "inputs_after")}
         size = given.inputs.stat().st_size
         try:
@@ -116,40 +121,40 @@ class TimedInputs:
                 path.unlink(missing_ok=True)
 
     def wrong(self, delivered: list[TimedCall]) -> list[str]:
-        """Sentences on what is wrong with the first of them that is; bounds are pooled over all."""
+        """Says what is wrong with the first wrong call, or []. The bounds are pooled over all calls."""
         assert self._compare is not None
-        sets = [self.turned(call.set, call.turn) for call in delivered]
-        pooled = SecretInputs(folder=self.folder, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
+        sets = [self.answer_turn(call.set, call.turn) for call in delivered]
+        pooled = SecretInputs(folder=self.folder, state=self.secret_inputs.state, renewed=self.secret_inputs.renewed, sets=sets)
         for given, call in zip(sets, delivered, strict=True):
             if reasons := self._compare(given, pooled, call):
                 return reasons
         return []
 
-    def turned(self, number: int, turn: int) -> InputSet:
-        """The input set with its contents moved on, and the reference's answers to it."""
+    def answer_turn(self, number: int, turn: int) -> InputSet:
+        """Set `number` changed by `turn`, with the outputs that the reference computes for it."""
         if (number, turn) not in self._turned:
-            self._turned[number, turn] = self._answered(self.sets[number], turn, self.moving)[0]
+            self._turned[number, turn] = self._ask_reference(self.sets[number], turn, self.moving)[0]
         return self._turned[number, turn]
 
-    def as_finite(self) -> bool:
-        """Whether the reference takes the planned contents as well as those drawn. Its answers are kept."""
+    def stays_finite(self) -> bool:
+        """Whether the reference computes as many finite values for the planned contents as for the sets as drawn."""
         try:
             for number, turn in self.planned:
                 if number not in self._drawn:
-                    self._drawn[number] = self._answered(self.sets[number], 0, [])
-                drawn, finite = self._drawn[number]
-                moved, as_finite = self._answered(self.sets[number], turn, self.moving)
-                if moved.names != drawn.names or as_finite < finite:
+                    self._drawn[number] = self._ask_reference(self.sets[number], 0, [])
+                as_drawn, finite = self._drawn[number]
+                moved, still_finite = self._ask_reference(self.sets[number], turn, self.moving)
+                if moved.names != as_drawn.names or still_finite < finite:
                     return False
                 self._turned[number, turn] = moved
         except BadInput:
             return False
         return True
 
-    def _answered(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
-        """The contents as the reference answers them, and how many of its values are finite."""
+    def _ask_reference(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
+        """Has the reference compute the set changed by `turn`; returns that set and how many output values are finite."""
         assert self._ask is not None
-        paths = places(self.folder, secrets.token_hex(4))
+        paths = set_paths(self.folder, secrets.token_hex(4))
         answer = self._ask(
             "expect_rolled",
             given=str(given.inputs),
@@ -157,29 +162,34 @@ class TimedInputs:
             turn=turn,
             moving=moving,
             scaled=self.scaled,
-            state=str(self.exam.state),
+            state=str(self.secret_inputs.state),
             sample=self._sample,
             **{what: str(path) for what, path in paths.items()},
         )
-        return _set(paths, given.structure, answer["names"]), answer["finite"]
+        answered = InputSet(paths["inputs"], given.structure, answer["names"], paths["expected"], paths["exact"])
+        return answered, answer["finite"]
 
 
-def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, integers: bool = True) -> TimedInputs:
-    """Timing's input sets, the exam's first among them, and what of their contents can be moved; `integers`: these too."""
+def draw(ask: Ask, secret_inputs: SecretInputs, folder: Path, compare: Compare, *, integers: bool = True) -> TimedInputs:
+    """Draws the input sets for timing, `secret_inputs.sets[0]` among them, and finds out what a turn may change in them.
+
+    `integers`: whether integers may be reordered. Tries to change all it may, then floats only, then without scaling, and takes
+    the first way in which the reference stays finite.
+    """
     folder.mkdir(parents=True)
-    fresh = SecretInputs(folder=folder, state=exam.state, renewed=exam.renewed)
-    sets = [exam.sets[0]]
+    fresh = SecretInputs(folder=folder, state=secret_inputs.state, renewed=secret_inputs.renewed)
+    sets = [secret_inputs.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
-        sets += [drawn(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
+        sets += [draw_set(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
     tensors = [wire.read_tensors(input_set.inputs) for input_set in sets]
-    found = [timed_contents.movable(tensor) for tensor in tensors]
+    found = [timed_contents.find_movable(tensor) for tensor in tensors]
     moving = [pair for pair in found[0] if all(pair in other for other in found)]
     floats = [pair for pair in moving if tensors[0][pair[0]].dtype in timed_contents.FLOATS]
-    planned = [(number % len(sets), secrets.randbits(31)) for number in range(DELIVERIES)]
-    made = TimedInputs(exam, folder, sets, [], True, planned, _ask=ask, _compare=compare)
+    planned = [(number % len(sets), secrets.randbits(31)) for number in range(CHECKED_CALLS)]
+    made = TimedInputs(secret_inputs, folder, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
     for made.scaled, made.moving in [*ways, (False, [])]:
-        if not made.moving or made.as_finite():
+        if not made.moving or made.stays_finite():
             break
         made._turned.clear()
     moved = [position for position, *_ in made.moving]
@@ -188,22 +198,7 @@ def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, intege
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
     elif still := [
-        f"{place}" for place, tensor in enumerate(tensors[0]) if place not in moved and timed_contents.meant(tensor)
+        f"{place}" for place, tensor in enumerate(tensors[0]) if place not in moved and timed_contents.order_matters(tensor)
     ]:
         made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made
-
-
-def _set(paths: dict[str, Path], structure: Any, names: list[str]) -> InputSet:
-    return InputSet(
-        inputs=paths["inputs"], structure=structure, names=names, expected=paths["expected"], exact=paths["exact"]
-    )
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    elements = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        elements *= size if stride != 0 or size == 0 else 1
-    return elements * tensor.element_size()
-
-

@@ -1,9 +1,9 @@
-"""What the places of a tensor's values mean, told from the values: are they in order, and which may change places?
+"""Tells from a tensor's values whether they are sorted, and along which axis they may be reordered.
 
-What is in order (bin edges, offsets, sorted ids, lengths that fall) must stay so: programs search in it. An integer may be an
-index, and one out of range ends a CUDA context with all that its process holds: integers change places only along an axis on
-which all values look as if they had one range. Large tensors are told by a sample. Pure functions; they change nothing.
-Where to look next: `verify/inputs/variants.py` and `verify/inputs/timed_contents.py`, which rearrange.
+Sorted values (bin edges, offsets, ids, falling lengths) must stay sorted, because programs search in them. An integer may
+be an index, and an index out of range ends the CUDA context of its process: integers may be reordered only along an axis on
+which all values seem to have one range. Of large tensors a sample decides. Pure functions that change nothing.
+Where to look next: `verify/inputs/variants.py` and `verify/inputs/timed_contents.py` (who reorders).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_LINES, _PLACES = 64, 4096                 # how many lines along an axis are looked at, and how many values of each
-_LONG, _MANY = 8, 20                       # a line so long, or so many lines, are not in order by chance
-_PART = 0.25                               # of long lines in order: of a list of edges one row is
-_OUTER = 0.25                              # of a line's range at each end: places that keep to it have a range of their own
-_VALUES = (16, 8)                          # of each place, or of neighbours together, to tell; better so many
+_LINES, _PLACES = 64, 4096                 # how many lines along an axis are sampled, and how many values of each
+_LONG, _MANY = 8, 20                       # a line of 8 values, or 20 lines, are not sorted by chance
+_PART = 0.25                               # this share of long lines must be sorted: of a graph's edge list only one row is
+_OUTER = 0.25                              # every position needs values in the lower and in the upper quarter of the range
+_VALUES = (16, 8)                          # values per position (or group of neighbours) to decide by: 16 if there are, else 8
 
 
-def ordered(tensor: Tensor) -> bool:
-    """Whether values rise or fall along an axis."""
+def is_ordered(tensor: Tensor) -> bool:
+    """Whether values rise or fall along an axis. False for booleans and complex numbers."""
     if tensor.dtype is torch.bool or tensor.dtype.is_complex or tensor.numel() < 2:
         return False
     for axis, length in enumerate(tensor.shape):
@@ -36,8 +36,8 @@ def ordered(tensor: Tensor) -> bool:
     return False
 
 
-def interchangeable(tensor: Tensor) -> int | None:
-    """The longest axis along which values may change places; None where each place seems to have a range of its own."""
+def find_interchangeable_axis(tensor: Tensor) -> int | None:
+    """The longest axis along which values may be reordered; None if each position seems to have its own range of values."""
     for axis in sorted(range(tensor.dim()), key=lambda dimension: -tensor.shape[dimension]):
         lines = _lines(tensor, axis)
         low, high = lines.aminmax(dim=1, keepdim=True)
@@ -48,7 +48,8 @@ def interchangeable(tensor: Tensor) -> int | None:
 
 
 def _one_range(lines: Tensor) -> bool:
-    """Whether the values at every place, relative to their line's range, reach into its lower and its upper part."""
+    """Whether the values at every position reach into the lower and the upper `_OUTER` of the range. `lines` are scaled to
+    [0, 1]."""
     count, length = lines.shape
     beside = next((-(-values // count) for values in _VALUES if length // -(-values // count) >= 2), 0)
     if not beside:
@@ -59,7 +60,7 @@ def _one_range(lines: Tensor) -> bool:
 
 
 def _lines(tensor: Tensor, axis: int) -> Tensor:
-    """Lines along an axis as rows, on the CPU; of many, or of long ones, a sample that is the same every time."""
+    """The lines along an axis as rows of a CPU tensor in float64: at most `_LINES` rows, the same ones every time."""
     rows = tensor.detach().movedim(axis, -1)
     rows = rows[..., :: max(1, rows.shape[-1] // _PLACES)]
     others = rows.shape[:-1]

@@ -1,10 +1,11 @@
-"""Other inputs than `get_inputs()` gives: scaled, shifted, uniform, structured, differently laid out, of another size (torch).
+"""Makes variants of the inputs that `get_inputs()` gives: other values, another memory layout, another size.
 
-A program that is right only for standard normal values is wrong. But a value must stay what it was made to be: values in [0, 1]
-stay there, non-negative ones stay non-negative, rows that sum to one are only reordered, masks too, and integers along an axis
-on which they seem to have one range, and what is in order or constant is left alone. Works on the nested arguments of one call
-and never changes them; whether the reference stands a variant is for `verify/reference/reference_worker.py` to find out. Where
-to look next: `verify/inputs/secret_inputs.py` (which set gets which), `verify/inputs/value_order.py` (what is in order).
+A program that is right only for standard normal values is wrong. But values must keep their meaning (`find_domain`): values in
+[0, 1] stay there, non-negative ones stay non-negative, rows that sum to one and masks are only reordered, integers too and only
+along an axis on which they seem to have one range, and sorted or constant tensors are left alone. Works on the nested arguments
+of one call and never changes them in place. `why_unsuitable` says whether the reference can be trusted on a variant.
+Where to look next: `verify/inputs/secret_inputs.py` (which set gets which variant), `verify/inputs/value_order.py` (what is
+sorted), `verify/reference/reference_worker.py` (who tries them).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from stitchcuda.verify.inputs.value_order import interchangeable, ordered
-from stitchcuda.verify.messages.shared_tensors import remade
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
+from stitchcuda.verify.messages.shared_tensors import replace_tensors
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
@@ -26,48 +27,49 @@ Variant = Literal[
 ]  # fmt: skip
 SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
-"""The variants that change values. Each is moderate: the bound is relative to what float32 makes of a well-posed call."""
+"""The variants that change values. All are moderate, because the error bound assumes well-conditioned calls."""
 _REARRANGING: tuple[Variant, ...] = ("patchwork", "exchanged", "touched", "sorted", "repeated", "sparse")
-# masks, labels and rows of probabilities, whose values must stay, then come in another order
-MASKS_AS_GIVEN = ", masks as given"        # after a variant's name: without that
+# These also reorder masks, labels and rows of probabilities, whose values must stay.
+MASKS_AS_GIVEN = ", masks as given"        # ends the name of a variant of these that does not reorder them
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
 _SCALE = 8.0
 _OUTLIER = 64.0
-_SMALLEST = 8                              # elements: a tensor of fewer is a parameter of the call rather than data
-_HEADROOM = 0.05                           # of the largest number of the dtype
-_WORSE = 8.0                               # times the usual error, beyond which a variant is ill-conditioned
-_NEGLIGIBLE = 8.0                          # ulps of error that are no sign of that
-_ROW_SUM = 1e-3                            # how far from one the sum of a row of probabilities may be
+_SMALLEST = 8                              # elements: a smaller tensor is a setting of the call rather than data
+_HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
+_WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
+_NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
+_ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 
 
-def varied(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
-    """The arguments with other values or another layout; None where the variant changes nothing.
+def vary(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
+    """Returns the arguments with other values or another layout; None if the variant changes nothing.
 
-    Tensors that share memory go on sharing it. `generator` is one of the CPU.
+    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: a CPU generator. Tensors that share memory
+    still do in the result.
     """
     if variant == "as given":
         return arguments
     alone = variant.endswith(MASKS_AS_GIVEN)
     plain = variant.removesuffix(MASKS_AS_GIVEN)
-    change = _spread_out if plain == "non-contiguous" else lambda tensor: _changed(tensor, plain, generator, alone=alone)
-    if alone and all(domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
-        return None                        # the same as the variant itself
+    change = _spread_out if plain == "non-contiguous" else lambda tensor: _change_values(tensor, plain, generator, alone=alone)
+    if alone and all(find_domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
+        return None                        # without masks it is the same as the plain variant
     changed = [False]
 
-    def noting(tensor: Tensor) -> Tensor:
+    def change_and_note(tensor: Tensor) -> Tensor:
         other = change(tensor)
         changed[0] |= other is not tensor
         return other
 
-    result = remade(arguments, noting)
+    result = replace_tensors(arguments, change_and_note)
     return result if changed[0] else None
 
 
-def resized(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
-    """The arguments cut or tiled: `sizes` holds (tensor, axis, length), tensors counted in the order of the leaves."""
+def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
+    """Returns the arguments cut or tiled. `sizes` holds (tensor, axis, length), with tensors numbered as pytree leaves."""
     leaves, spec = pytree.tree_flatten(arguments)
     tensors = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     for number, axis, length in sizes:
@@ -78,31 +80,32 @@ def resized(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def domain(tensor: Tensor) -> Domain:
-    """What may be done to a tensor's values, told from the values."""
+def find_domain(tensor: Tensor) -> Domain:
+    """Which changes keep the meaning of a tensor's values, as far as they show: any ("free"), those that keep them non-negative
+    ("positive") or in [0, 1] ("unit"), another order ("permuted"), none ("fixed")."""
     if tensor.numel() < _SMALLEST or tensor.dtype.is_complex or (tensor.itemsize == 1 and tensor.dtype.is_floating_point):
         return "fixed"
     values = tensor.detach()
     if not values.dtype.is_floating_point:
-        return "fixed" if ordered(values) else "permuted"
+        return "fixed" if is_ordered(values) else "permuted"
     values = values.double()
     low, high = float(values.min()), float(values.max())
-    if not (math.isfinite(low) and math.isfinite(high)) or low == high or ordered(values):
+    if not (math.isfinite(low) and math.isfinite(high)) or low == high or is_ordered(values):
         return "fixed"
     if bool((values == values.round()).all()):
-        return "permuted"                  # labels, counts, a mask
+        return "permuted"                  # whole numbers: labels, counts or a mask
     if low >= 0 and high <= 1:
         sums = values.sum(-1)
         return "permuted" if bool(((sums - 1).abs() < _ROW_SUM).all()) else "unit"
     return "positive" if low >= 0 else "free"
 
 
-def _changed(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
-    kind = domain(tensor)
+def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
+    kind = find_domain(tensor)
     if kind == "fixed":
         return tensor
     if kind == "permuted":
-        return _permuted(tensor, generator) if variant in _REARRANGING and not alone else tensor
+        return _permute(tensor, generator) if variant in _REARRANGING and not alone else tensor
     values = tensor.detach().to(torch.float64)
     change = _CHANGES[variant]
     other = change(values, kind, generator)
@@ -118,15 +121,15 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)
 
 
-def _permuted(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """The same values in another order: of the rows for probabilities, of all elements for masks, and of whole numbers, which
-    may be indices, each line by itself along the axis on which they may change places."""
+def _permute(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Reorders a tensor: all elements of a boolean mask, whole rows of probabilities. Whole numbers, which may be indices, are
+    reordered in each line by itself, along the axis on which they are interchangeable."""
     given = tensor.detach()
     if given.dtype is torch.bool or _rows_sum_to_one(given):
         flat = given.flatten() if given.dtype is torch.bool else given.reshape(-1, given.shape[-1])
         order = torch.randperm(flat.shape[0], generator=generator).to(given.device)
         return _like(tensor, flat[order].reshape(given.shape))
-    axis = interchangeable(given)
+    axis = find_interchangeable_axis(given)
     if axis is None:
         return tensor
     order = torch.rand(given.shape, generator=generator).argsort(axis).to(given.device)
@@ -148,12 +151,12 @@ def _scaled_down(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _negative(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """All below zero, and small too; halved where they must not be."""
+    """Makes all values negative and small; halves those that must not be negative."""
     return -x.abs() / _SCALE if kind == "free" else x / 2
 
 
 def _touched(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """A few places inside change, the rest stays: who remembers an input by samples of it takes it for the old one."""
+    """Changes a few elements in the middle, so that a program which recognises an input by samples takes it for the old one."""
     made = x.clone().contiguous()
     inner, places = _inside(made, generator)
     inner[places] = x.std() - inner[places] if kind == "free" else inner[places] / 2
@@ -161,7 +164,7 @@ def _touched(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _exchanged(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """A few places inside change their values among themselves: who remembers an input by a sum takes it for the old one."""
+    """Exchanges a few elements in the middle, so that a program which recognises an input by a sum takes it for the old one."""
     made = x.clone().contiguous()
     inner, places = _inside(made, generator)
     inner[places] = inner[places.roll(1)]
@@ -169,14 +172,14 @@ def _exchanged(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _inside(made: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(what is not near an end, flat, and a few places in it)."""
+    """Returns (a flat view of the middle three quarters, random positions of 1/256 of its elements, at least two)."""
     flat = made.view(-1)
     inner = flat[flat.numel() // 8 : -(flat.numel() // 8) or None]
     return inner, torch.randperm(inner.numel(), generator=generator)[: max(2, inner.numel() // 256)].to(made.device)
 
 
 def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """Rows of the first axis that has several differ in kind: one call sees large, small, negative and sparse ones together."""
+    """Gives each index of the first axis longer than 1 a random variant: large, small and sparse rows in a single call."""
     axis = next((axis for axis, length in enumerate(x.shape) if length > 1), None)
     if axis is None:
         return x
@@ -191,7 +194,7 @@ def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _shifted(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """One standard deviation down; up where values must not be negative; mirrored where they must stay in [0, 1]."""
+    """Subtracts one standard deviation, or adds it to non-negative values; values in [0, 1] become 1 - x."""
     if kind == "unit":
         return 1 - x
     return x + x.std() if kind == "positive" else x - x.std()
@@ -206,7 +209,7 @@ def _uniform(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _sparse(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """Half of the values zero; the smallest value where the tensor holds no zero and must stay positive."""
+    """Sets half of the values to zero, or to the smallest value where none may be negative."""
     dropped = torch.rand(x.shape, generator=generator).to(x.device) < 0.5
     return torch.where(dropped, x.new_tensor(0.0 if kind == "free" else float(x.min())), x)
 
@@ -216,7 +219,7 @@ def _sorted(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _repeated(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """Every other index of the first long axis holds what the one before it holds."""
+    """Makes every other index of the first axis longer than 1 a copy of the one before it."""
     axis = next((axis for axis, length in enumerate(x.shape) if length > 1), 0)
     index = torch.arange(x.shape[axis], device=x.device) if x.dim() else None
     return x if index is None else x.index_select(axis, index - index % 2)
@@ -229,11 +232,12 @@ def _outlier(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     return other
 
 
-def objection(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None) -> str:
-    """Why the reference's answers under a variant are no yardstick; "" where they are.
+def why_unsuitable(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None) -> str:
+    """Says why programs cannot be judged by the reference's outputs for a variant, or "".
 
-    They must be finite and not near overflow (an honest program may overflow a little earlier), not constant, and their own
-    error not far above the `usual` one (`error` of the inputs as given): what is ill-conditioned refuses honest programs.
+    The outputs must be finite, not near overflow (an honest program may overflow a little earlier) and not constant. Their own
+    error must not be far above `usual`, the `relative_error` of the inputs as given: on an ill-conditioned call an honest
+    program would be refused.
     """
     for name, own in expected.items():
         if not own.dtype.is_floating_point or own.numel() == 0:
@@ -245,13 +249,13 @@ def objection(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: floa
             return "it comes near overflow"
         if own.numel() > 1 and name.startswith("output") and bool((values == values.flatten()[0]).all()):
             return "its output becomes constant"
-    if usual is not None and error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _unit(expected):
+    if usual is not None and relative_error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _largest_eps(expected):
         return "it becomes ill-conditioned"
     return ""
 
 
-def error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
-    """The reference's own error, in norm relative to its output, of the worst of its outputs."""
+def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+    """The largest relative error in norm among the reference's outputs, against float64; inf if it is not finite."""
     worst = 0.0
     for name, own in expected.items():
         if own.dtype.is_floating_point and own.numel():
@@ -261,7 +265,7 @@ def error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
     return worst if math.isfinite(worst) else math.inf
 
 
-def _unit(outputs: dict[str, Tensor]) -> float:
+def _largest_eps(outputs: dict[str, Tensor]) -> float:
     return max((torch.finfo(output.dtype).eps for output in outputs.values() if output.dtype.is_floating_point), default=0.0)
 
 
@@ -282,7 +286,7 @@ _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
 
 
 def _spread_out(tensor: Tensor) -> Tensor:
-    """The same values as a slice of a larger tensor, or transposed in memory where it has two axes to swap."""
+    """Returns the same values in other memory: transposed if the last two axes are longer than 1, else every other element."""
     if not tensor.dtype.is_floating_point or not tensor.is_contiguous() or tensor.numel() < _SMALLEST or tensor.dim() == 0:
         return tensor
     if tensor.dim() > 1 and tensor.shape[-1] > 1 and tensor.shape[-2] > 1:

@@ -1,9 +1,10 @@
-"""Bytes moved by origin: own kernels, vendor libraries, framework operators. The simulator's stand-in for device time.
+"""Counts the bytes that a call moves, by who moves them: own kernels, vendor libraries, torch's operators.
 
-`ByteTraffic` watches every aten operator of one call and keeps no sums: the dispatch recorder does. Of the program's
-kernels the simulator's runtime counts the tensors that each launch was given. It also poisons fresh allocations, so that an
-output which no kernel writes shows as NaN. It judges nothing: policies are in `verify/api.py`. Where to look next:
-`verify/integrity/dispatch_recorder.py` (what a mode does not see), `simulator/loaded_runtime.py`.
+The simulator has no device time, so shares of bytes take its place. `ByteTraffic` sees each aten operator of a call and notes
+its bytes in the dispatch recorder; the simulator's runtime counts the tensors that the program's kernels are launched on. This
+file also fills fresh allocations with poison, so that an output which no kernel writes shows as NaN. It decides nothing.
+Where to look next: `verify/integrity/dispatch_recorder.py` (which keeps the sums, and finds operators that no mode sees),
+`simulator/loaded_runtime.py` (bytes of launches), `verify/api.py` (policies on shares).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.simulator import loaded_runtime
-from stitchcuda.verify.integrity.dispatch_recorder import is_torchs, mark, note, seen
+from stitchcuda.verify.integrity.dispatch_recorder import is_builtin_operator, mark, mark_seen, note
 from stitchcuda.verify.messages.shared_tensors import extent, memory_of
 
 _VENDOR = (
@@ -24,14 +25,14 @@ _VENDOR = (
     "mkldnn_rnn_layer", "_cudnn_rnn", "_fft_r2c", "_fft_c2c", "_fft_c2r", "_int_mm", "_scaled_mm", "mkldnn_linear",
 )  # fmt: skip
 _VENDOR_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "linalg_", "_linalg_", "_addmm")
-_LOOKUPS = ("embedding", "index", "index_select", "gather", "take")  # of the first tensor they read what they return
-_COPIES = ("copy_", "clone")                # both return the target and are given the source last
-_IN_NAME_ONLY = ("set_", "detach_", "resize_")  # a tensor gets other memory, and no element is touched
+_LOOKUPS = ("embedding", "index", "index_select", "gather", "take")  # they read as much of the first tensor as they return
+_COPIES = ("copy_", "clone")                # both return the target and get the source last
+_IN_NAME_ONLY = ("set_", "detach_", "resize_")  # they give a tensor other memory and touch no element
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
 
 def extent_bytes(tensor: torch.Tensor) -> int:
-    """Bytes a tensor occupies, each element of an expanded one counted once; of a sparse one those of what it is made of."""
+    """The bytes of a tensor's elements, each element of an expanded tensor counted once; for a sparse one, of its parts."""
     if tensor.layout is not torch.strided:
         return sum(map(extent_bytes, _parts(tensor)))
     elements = 1
@@ -41,14 +42,14 @@ def extent_bytes(tensor: torch.Tensor) -> int:
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The strided tensors that a sparse one is made of."""
+    """The strided tensors of which a sparse tensor consists."""
     if tensor.layout is torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return []                              # of a library of its own, such as oneDNN's
+    return []                              # a layout of some library, such as oneDNN
 
 
 def operator_name(func: Any) -> str:
@@ -67,25 +68,27 @@ def is_vendor(name: str) -> bool:
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _SMALL = 3
-_BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # NaN, about 3 and very large in every floating-point type
-_ZONE = 512                                # bytes, so that what was aligned stays aligned
+_BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # repeated: NaN, about 3, very large in every float type
+_ZONE = 512                                # bytes: a multiple of every alignment
 Kind = Literal["nan", "small", "large", "ones"]
 HARMLESS: tuple[Kind, ...] = ("small", "large", "ones")
 _kind: Kind = "nan"
 
 
 def poison_as(kind: Kind) -> None:
-    """From now on, fill with NaN, or with ordinary numbers of one kind, small, large or all bits one (integers): a result that
-    is multiplied by zero, or cleared for a maximum, is then seen to be idle or needed. With NaN everything looks needed."""
+    """Sets what memory is filled with from now on: NaN, or small numbers, large ones, or integers with all bits set.
+
+    Ablation uses the ordinary numbers. With NaN a kernel whose result is multiplied by zero would look needed.
+    """
     global _kind
     _kind = kind
 
 
 def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
-    """Fill with NaN, or with the most negative integer: values that no honest kernel leaves behind.
+    """Fills a tensor with NaN or the most negative integer (or what `poison_as` says), which no honest kernel leaves behind.
 
-    Booleans have no such value: they alternate between true and false, the other way round with `inverted`. An output that
-    nothing writes then differs between two calls with different poisons, and from any answer but that pattern.
+    Booleans alternate between true and false, starting with true if `inverted`, so that an output which nothing writes differs
+    between two calls with different poisons.
     """
     if tensor.numel() == 0:
         return
@@ -100,6 +103,7 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
 
 
 def _harmless(dtype: torch.dtype) -> float:
+    """The ordinary number of the kind that `poison_as` set."""
     if _kind == "small":
         return _SMALL
     if dtype.is_floating_point or dtype.is_complex:
@@ -118,10 +122,10 @@ def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
         tensor.fill_(inverted)
 
 
-def red_zoned(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors in memory with poison before and after: who reads beyond an end does not find zeros there.
+def add_red_zones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies tensors into memory with 512 bytes of poison before and after: a read out of bounds finds no zeros.
 
-    Tensors that share memory stay as they are.
+    Tensors that share memory are returned as they are.
     """
     owners = [tensor.untyped_storage().data_ptr() for tensor in tensors]
     return [
@@ -141,12 +145,12 @@ def _red_zoned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def poison_cached() -> None:
-    """On a GPU, fill what the caching allocator keeps for reuse: who allocates past the dispatcher finds no old results."""
+    """On a GPU, fills the free blocks of the caching allocator: what allocates without the dispatcher finds no old results."""
     taken = []
     stream = torch.cuda.current_stream().cuda_stream
     for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call, unused-ignore]
         if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0) or segment["stream"] != stream:
-            continue                       # a graph's own pool, whose replays need what lies there, or another stream's
+            continue                       # the pool of a graph, whose replays need its contents, or of another stream
         for block in segment["blocks"]:
             if block["state"] == "inactive":
                 taken.append(torch.empty(block["size"], dtype=torch.uint8, device="cuda"))
@@ -155,7 +159,7 @@ def poison_cached() -> None:
 
 
 class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
-    """Fills every fresh allocation, so that an output which nothing writes shows as NaN. Counts nothing."""
+    """A dispatch mode that fills every fresh allocation with poison. It counts nothing."""
 
     def __init__(self, *, inverted: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
@@ -165,7 +169,7 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if not all(kind in _PLAIN for kind in types):
-            return NotImplemented          # its own type handles it, and what it does in there comes here
+            return NotImplemented          # the tensor's own type handles it; the operators that it calls come here
         if not isinstance(func, torch._ops.OpOverload):
             raise TypeError(f"{func} is no operator")
         with mark():
@@ -176,26 +180,26 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
 
 
 class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
-    """Notes bytes per origin while it is entered: "vendor" and "framework" by operator, "copy" for those that change nothing,
-    with both places, "read" for what the host reads."""
+    """Also notes the bytes of each operator: kind "vendor" or "framework" with the operator's name, "copy" with both addresses
+    for a copy that converts nothing, "read" for bytes that the host reads."""
 
-    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], None] = note) -> None:
+    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], object] = note) -> None:
         super().__init__(inverted=inverted)
         self._note = note
-        loaded_runtime.take_bytes()     # of calls before
+        loaded_runtime.take_bytes()        # resets the counter: what was counted belongs to earlier calls
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if isinstance(func, torch._ops.OpOverload) and not is_torchs(str(func.name())):  # type: ignore[no-untyped-call]
-            seen()                         # what the program's own operator does counts, not that there is one
+        if isinstance(func, torch._ops.OpOverload) and not is_builtin_operator(str(func.name())):  # type: ignore[no-untyped-call]
+            mark_seen()                    # the program's own operator counts by the operators that it calls
             with self:
                 return func.redispatch(_HOST, *args, **(kwargs or {}))
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if result is NotImplemented:
             return result
         returned = tensors_of(result)
-        know(returned)
+        announce(returned)
         name = operator_name(func)
         if is_allocation(func) or func.is_view or name in _IN_NAME_ONLY:
             return result
@@ -206,7 +210,7 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         else:
             moved = made + sum(map(extent_bytes, given))
         if name in _COPIES and (ends := _plain_copy([*returned, *given])):
-            self._note("copy", moved, f"{name} {ends}")  # framework's, unless it turns out to be at the boundary of a graph
+            self._note("copy", moved, f"{name} {ends}")  # counts as framework unless it copies into or out of a CUDA graph
         else:
             self._note("vendor" if is_vendor(name) else "framework", moved, name)
         if name == "_local_scalar_dense":
@@ -219,7 +223,7 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def _plain_copy(tensors: list[torch.Tensor]) -> str:
-    """Addresses of source and target, and their length; "" where a copy changes anything: dtype, shape, layout, sign."""
+    """Returns "source target length" (addresses, bytes) of a copy; "" if it changes dtype, shape, layout or sign."""
     target, source = tensors[0], tensors[-1]
     if target.shape != source.shape or target.dtype is not source.dtype or not target.numel():
         return ""
@@ -234,8 +238,8 @@ def _plain_copy(tensors: list[torch.Tensor]) -> str:
     return f"{source.data_ptr()} {target.data_ptr()} {memory_of(target)[1]}"
 
 
-def know(tensors: Iterable[torch.Tensor]) -> None:
-    """Tensors that kernels may be launched on."""
+def announce(tensors: Iterable[torch.Tensor]) -> None:
+    """Tells the simulator's runtime of tensors that kernels may be launched on."""
     for tensor in tensors:
         for part in [tensor] if tensor.layout is torch.strided else _parts(tensor):
             loaded_runtime.register_tensor(part.data_ptr(), extent_bytes(part))

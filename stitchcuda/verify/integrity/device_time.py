@@ -1,10 +1,10 @@
-"""Device time by origin on a GPU: own kernels, vendor libraries, framework operators, through CUPTI.
+"""Measures device time by who spends it on a GPU (own kernels, vendor libraries, torch's operators), through CUPTI.
 
-`record` runs in the program worker, with torch's recorder below Python's reach; `summary` runs where the names are known that
-the builder made (`tools/build/kernel_names.py`): those are the program's own whatever they are called, and a vendor's is named
-as cuBLAS, cuDNN and their kin name theirs. CUPTI needs no counter permission. Where to look next:
-`verify/integrity/byte_traffic.py` (the same question on the simulator), `verify/ablation/ablation.py` (whose counts unmask a
-kernel under a borrowed name), `tools/profile/nsys.py` (who reads the lines).
+`record` runs in the program worker and uses torch's recorder below Python's reach. `summarize` runs in the judge, which knows
+the names of the kernels that the builder made: those are the program's own, whatever they are called. A kernel named as cuBLAS,
+cuDNN and similar libraries name theirs is a vendor's. CUPTI traces need no permission for counters.
+Where to look next: `verify/integrity/byte_traffic.py` (the same on the simulator), `verify/ablation/ablation.py` (the launch
+counts that `find_borrowed_names` compares with), `tools/build/kernel_names.py` (which names are whose).
 """
 
 from __future__ import annotations
@@ -22,72 +22,76 @@ from torch._C import _profiler
 from stitchcuda import counts
 from stitchcuda.tools.build.kernel_names import base_name, classify, in_library
 
-# Taken before a program is imported: what it puts into these modules later changes nothing here.
+# Bound before a program is imported, so that it cannot replace them.
 _prepare = torch._C._autograd._prepare_profiler
 _enable = torch._C._autograd._enable_profiler
 _disable = torch._C._autograd._disable_profiler
 _sleep = time.sleep
 _Mark = _profiler._RecordFunctionFast
 _ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
-_NEXT, _TORCHS = "spin_kernel", "at::cuda::"  # what torch.cuda._sleep launches, and where it lies
+_SPIN, _TORCHS = "spin_kernel", "at::cuda::"  # the kernel that torch.cuda._sleep launches, and its namespace
 _HEAD_START = 1_000_000                    # cycles, about half a millisecond
-_COPY = "Memcpy DtoD"                      # plain and of one layout: everything else is a kernel
+_COPY = "Memcpy DtoD"                      # a copy without conversion: any other copy is a kernel
 _WARM_CALLS = 3
 _ON_HOST = ("ProfilerStep", "Activity Buffer")
 _MOVES = re.compile(r"mem(cpy|set)|copy|CatArray|fill|gather|scatter|index|transpose|roll|flip|repeat|triu|tril", re.IGNORECASE)
 
 
 def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:
-    """Full names of the kernels in the libraries that the builder made for a program."""
+    """The full names of the kernels in the libraries that the builder made for a program."""
     return tuple(dict.fromkeys(name for library in libraries for name in in_library(library)))
 
 
 def record(
     call: Callable[[], object], *, restore: Callable[[], None], renew: Callable[[], None] | None = None
 ) -> dict[str, Any]:
-    """What the device did in a warm call, in all streams: rows of [name, start ns, duration ns, stream], and graph replays.
+    """Records what the device does in a warm call, in all streams.
 
-    `renew` puts contents that were never there before where the call finds its inputs: they are recorded, and `again` holds the
-    names of what they cause a second time. `late` names work that went on in other streams when the call's own was done.
+    `restore` puts the program's buffers back before each call. `renew` writes new contents to the inputs' addresses before the
+    recorded call. Returns `rows` of [name, start ns, duration ns, stream]; the positions in it of `copies` on the device that
+    the host asked for and of work `replayed` by CUDA graphs; `replays`, the number of graph launches; `late`, names of work in
+    other streams that went on when the call's own stream was done; with `renew` also `again`, the names of what a second call
+    with the same contents does.
     """
-    for _ in range(_WARM_CALLS):           # whoever records a graph for these addresses has done so
+    for _ in range(_WARM_CALLS):           # a program that records a graph for these addresses has done so by then
         restore()
         call()
     restore()
     if renew is not None:
         renew()
     torch.cuda.synchronize()
-    first = _recorded(call)
+    first = _record_call(call)
     if renew is not None:
         restore()
-        first["again"] = [row[0] for row in _recorded(call)["rows"]]
+        first["again"] = [row[0] for row in _record_call(call)["rows"]]
     return first
 
 
-def idle(seconds: float) -> list[str]:
-    """What the device did for this process first while nobody called, in so many seconds: its name, if it did anything."""
-    return [str(row[0]) for row in _recorded(lambda: _sleep(seconds))["rows"][:1]]
+def record_idle(seconds: float) -> list[str]:
+    """Waits so many seconds without a call; returns the name of the first thing the device did for this process, if any."""
+    return [str(row[0]) for row in _record_call(lambda: _sleep(seconds))["rows"][:1]]
 
 
-def _recorded(call: Callable[[], object]) -> dict[str, Any]:
+def _record_call(call: Callable[[], object]) -> dict[str, Any]:
+    """Records a call between two spin kernels, which bound it. Raises RuntimeError if the call ended the recording."""
     config = _profiler.ProfilerConfig(
         _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
     )
     _prepare(config, _ACTIVITIES)
     _enable(config, _ACTIVITIES)
-    _say(begun := secrets.token_hex(16))
-    torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call, unused-ignore]  # all is launched before anything starts
+    _mark(begun := secrets.token_hex(16))
+    torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call, unused-ignore]  # the host can launch all before any starts
     call()
-    torch.cuda._sleep(1)  # type: ignore[no-untyped-call, unused-ignore]  # the caller's next: it waits for what was joined
+    torch.cuda._sleep(1)  # type: ignore[no-untyped-call, unused-ignore]  # starts when the caller's stream has done the call
     torch.cuda.synchronize()
-    _say(ended := secrets.token_hex(16))   # known to nobody before: a recording that was begun anew lacks one or the other
+    _mark(ended := secrets.token_hex(16))  # secret until now: a recording that the program began anew lacks one of the two
     rows: list[list[Any]] = []
-    said = []
-    asked, graphs, correlated = set(), set(), []  # copies and replays that the host asked for, and of what each row is part
+    marks = []
+    asked, graphs, correlated = set(), set(), []  # correlation ids of the host's copies, of its graph launches, of each row
     for event in _disable().events():
         name = str(event.name())
         if name in (begun, ended) and not str(event.device_type()).endswith("CUDA"):
-            said.append(name)
+            marks.append(name)
         if str(event.device_type()).endswith("CUDA"):
             if not name.startswith(_ON_HOST) and not event.is_user_annotation():
                 rows.append([name, event.start_ns(), event.duration_ns(), event.device_resource_id()])
@@ -96,9 +100,9 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
             graphs.add(event.correlation_id())
         elif name.startswith("cudaMemcpyAsync"):
             asked.add(event.correlation_id())
-    if sorted(said) != sorted((begun, ended)):
+    if sorted(marks) != sorted((begun, ended)):
         raise RuntimeError("the recording of this call was ended while it went on")
-    ours = _ours(rows)
+    ours = _find_spins(rows)
     late = [
         row[0] for row in rows
         if ours and row[3] != rows[ours[-1]][3] and row[1] + row[2] > rows[ours[-1]][1]
@@ -109,28 +113,30 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
     return {"rows": [row for row, _ in kept], "replays": len(graphs), "late": late, "copies": copies, "replayed": replayed}
 
 
-def _ours(rows: Sequence[Sequence[Any]]) -> list[int]:
-    """Where the two launches around the call are: the first and the last of this name in the caller's stream. A program may
-    call its kernels so as well."""
-    known = [(row[1], place) for place, row in enumerate(rows) if row[0].startswith(_TORCHS) and _NEXT in row[0]]
-    named = sorted(known or [(row[1], place) for place, row in enumerate(rows) if _NEXT in row[0]])
+def _find_spins(rows: Sequence[Sequence[Any]]) -> list[int]:
+    """The positions of the two spin kernels around the call: the first and the last in the caller's stream, since a program
+    may name its own kernels so too."""
+    known = [(row[1], place) for place, row in enumerate(rows) if row[0].startswith(_TORCHS) and _SPIN in row[0]]
+    named = sorted(known or [(row[1], place) for place, row in enumerate(rows) if _SPIN in row[0]])
     same = [place for _, place in named if rows[place][3] == rows[named[0][1]][3]]
     return [same[0], same[-1]] if len(same) > 1 else same
 
 
-def _say(text: str) -> None:
+def _mark(text: str) -> None:
     with _Mark(text):
         pass
 
 
-def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
-    """(share of the reference's device time that own kernels took over, how much of what is gone other library kernels do).
+def share_taken_over(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
+    """Returns (the share of the reference's device time that own kernels took over, how much of the time that is gone is now
+    spent in other library kernels). Both lie between 0 and 1.
 
-    What the program launches less often, by name, is gone; what it launches oftener and is not its own has come instead.
-    Nothing is taken over by own kernels that come on top of all that the reference does. Both lie between 0 and 1.
+    By name, launches that the reference has and the program has not are gone; launches of library kernels that only the program
+    has came instead. Example: the reference takes 6 ms in a GEMM and 4 ms in a GELU, the program 6 ms in the same GEMM and 1 ms
+    in an own kernel: (0.4, 0.0). Own kernels on top of all that the reference does take nothing over.
     """
     names = frozenset(own)
-    left: dict[str, list[int]] = {}        # times of launches beyond the reference's
+    left: dict[str, list[int]] = {}        # durations of the program's launches that the reference does not have
     for name, _, took, _ in _rows(program):
         if classify(name, names) != "own":
             left.setdefault(name, []).append(took)
@@ -145,13 +151,14 @@ def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterabl
     return max(0.0, (gone - come) / total) if total else 1.0, min(1.0, come / gone) if gone else 0.0
 
 
-def computed(
+def share_without_copies(
     reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str], *, most: int
 ) -> tuple[float, float]:
-    """What `taken` says without the copies into and out of a CUDA graph that the call replays; zeros where there are none.
+    """`share_taken_over` without the copies into and out of a replayed CUDA graph; (0.0, 0.0) if there are no such copies.
 
-    Those are copies on the device that the host asks for outside of the graph, at most `most`: one for each input and output.
-    No trace says from where and to where. So what the reference does only to move data counts as done by the program too.
+    They are copies on the device that the host asked for outside of the graph, at most `most` (one per input and output). A
+    trace does not say what is copied where. To be safe, everything that the reference does only to move data counts as if the
+    program did it too.
     """
     rows, places = _rows(program), _places(program, "copies")
     plain = all(rows[place][0].startswith(_COPY) for place in places)
@@ -159,15 +166,15 @@ def computed(
         return 0.0, 0.0
     left = [row for place, row in enumerate(rows) if place not in places]
     moved = [row for row in _rows(reference) if _MOVES.search(row[0])]
-    return taken(reference, {"rows": [list(row) for row in (*left, *moved)]}, own)
+    return share_taken_over(reference, {"rows": [list(row) for row in (*left, *moved)]}, own)
 
 
-def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    """{own, vendor, framework} shares of device time, launches of own kernels, time by kernel.
+def summarize(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
+    """Sums up what `record` returned: shares of device time (`own`, `vendor`, `framework`), launches, time by kernel.
 
-    `span_ms` is from the first kernel's start to the last one's end, `busy_ms` what kernels took, so their difference is
-    time in which the device waited for the host. `own_launches` counts own kernels by full name; `streams` those with work.
-    `replays` is 0 where what graphs do is less than half of what libraries do outside, copies at their boundary left out.
+    `span_ms` is from the first kernel's start to the last one's end, `busy_ms` the time in kernels; in the difference the
+    device waited for the host. `own_launches` counts launches by full name. `streams` is the number of streams with work.
+    `replays` is 0 if graphs do less than half of what library kernels do outside, copies into and out of graphs left out.
     """
     own = frozenset(own)
     totals = {"own": 0.0, "vendor": 0.0, "framework": 0.0}
@@ -211,7 +218,7 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
 
 
 def own_times(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, int]:
-    """Device nanoseconds of own kernels by full name."""
+    """The device time of each own kernel in nanoseconds, by full name."""
     own, times = frozenset(own), dict[str, int]()
     for name, _, took, _ in _rows(recorded):
         if classify(name, own) == "own":
@@ -220,7 +227,7 @@ def own_times(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, int]
 
 
 def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
-    """The rows that are rows: a worker may send anything."""
+    """The well-formed rows: the worker is not trusted and may send anything."""
     rows = recorded.get("rows")
     return [
         (str(row[0]), _count(row[1]), _count(row[2]), _count(row[3]))
@@ -230,7 +237,7 @@ def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
 
 
 def _places(recorded: Mapping[str, Any], which: str) -> set[int]:
-    """Of rows, by number: each once, and none that is not there."""
+    """The valid row numbers in a list that the worker sent."""
     named, count = recorded.get(which), len(_rows(recorded))
     return {place for place in named if type(place) is int and 0 <= place < count} if isinstance(named, list) else set()
 
@@ -239,11 +246,11 @@ def _count(value: object) -> int:
     return max(0, value) if isinstance(value, int) else 0
 
 
-def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:
-    """Own kernels by name that the device ran oftener than their own switches counted: the name is someone else's.
+def find_borrowed_names(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:
+    """Finds own kernel names that the device ran more often than their switches counted: another kernel bears the name.
 
-    `seen` are launches by full name in the trace, `counted` those that `verify/ablation/ablation.py` reports for one call, by
-    switch. A kernel without a switch (written by another file's macro, say) is not compared.
+    `seen`: launches by full name in the trace. `counted`: launches of one call by switch, as `verify/ablation/ablation.py`
+    reports them. A kernel without a switch (one that a macro of another file writes) is not compared. Returns sentences.
     """
     switches: dict[str, int] = {}
     for name, count in counted.items():
@@ -258,8 +265,3 @@ def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, 
         for name, count in device.items()
         if name in switches and count > switches[name]
     )
-
-
-def profile(call: Callable[[], object], own: Iterable[str], *, restore: Callable[[], None]) -> dict[str, Any]:
-    """`record` and `summary` in one."""
-    return summary(record(call, restore=restore), own)

@@ -1,11 +1,11 @@
-"""Sees every operator that torch's dispatcher runs in a call, from below Python: what a mode does not see is found here.
+"""Records every operator that torch's dispatcher runs in a call, from below Python, and finds those that no mode counted.
 
-`Traffic` counts as a dispatch mode, and modes can be left (`_disable_current_modes`), belong to one thread and can be changed
-as any Python object. The record functions inside the dispatcher fire for every operator of every thread. Whatever the mode
-handles runs inside a mark, so an operator that neither lies in a mark nor holds one escaped it. What a mode counts is noted in
-the same recording, as the name of an event: no object holds a sum that a program could change. It judges nothing; what code
-computes without torch is the runtime's to see (`simulator/loaded_runtime.py`). Where to look next:
-`verify/integrity/byte_traffic.py`.
+`ByteTraffic` counts as a dispatch mode. A mode can be left (`_disable_current_modes`), belongs to one thread, and is a Python
+object that a program can change. Torch's record functions inside the dispatcher fire for every operator of every thread. What
+a mode handles runs inside a mark, so an operator that neither lies in a mark nor contains one escaped the mode. Counts are
+written into the same recording, as names of events, so that no object holds a sum that a program could change. It decides
+nothing, and does not see what code computes without torch. Where to look next: `verify/integrity/byte_traffic.py` (the mode),
+`simulator/loaded_runtime.py` (computing without torch).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import torch
 from torch._C import _profiler
 
 from stitchcuda.simulator import loaded_runtime
-from stitchcuda.verify.integrity.graph_boundary import Range, Told, free_copies
+from stitchcuda.verify.integrity.graph_boundary import Note, Range, free_copies
 
-# Taken before a program is imported: what it puts into these modules later changes nothing here.
+# Bound before a program is imported, so that it cannot replace them.
 _prepare = torch._C._autograd._prepare_profiler
 _enable = torch._C._autograd._enable_profiler
 _disable = torch._C._autograd._disable_profiler
@@ -35,16 +35,17 @@ _STEERING = (
     "_prepare_profiler", "_enable_profiler", "_disable_profiler", "_enable_profiler_legacy", "_disable_profiler_legacy",
     "_toggle_collection_dynamic", "_enable_record_function", "_set_empty_test_observer",
 )  # fmt: skip
-_numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
+_numbers = itertools.count()               # numbers the notes, so that a missing or repeated one is noticed
 _CPU = {torch.profiler.ProfilerActivity.CPU}
-_SHOWN = 5
-_known: frozenset[str] | None = None       # operators that are there before any program; None: nobody asked yet
+_SHOWN = 5                                 # operators that are named in a reason
+_known: frozenset[str] | None = None       # operators that existed before the program; None before `close_recordings`
 _MOVED = ("vendor", "framework", "copy", "launched")
 _IN_ORDER = ("copy", "replay", "touch", "replayed")
 
 
 class mark:
-    """Around what a worker itself does with tensors, and around every operator that a mode hands on; device memory is open."""
+    """A context for what the worker itself does with tensors and for each operator that a mode passes on: they count as seen,
+    and the host may access simulated device memory."""
 
     __slots__ = ("_event",)
 
@@ -58,32 +59,28 @@ class mark:
         loaded_runtime.end_host_access()
 
 
-def seen() -> None:
-    """Say of the operator that runs at this moment, and of none inside of it, that a mode handles it."""
+def mark_seen() -> None:
+    """Marks the running operator, but none that it calls, as handled by a mode."""
     with _Mark(_MARK):
         pass
 
 
-def note(kind: str, count: int, what: str = "") -> None:
-    """Write a count into the recording that is under way, if any."""
-    _note(kind, count, what)
-
-
-def _note(kind: str, count: int, what: str = "") -> int:
+def note(kind: str, count: int, what: str = "") -> int:
+    """Writes a count into the recording that is running, if any. Returns the note's number."""
     number = next(_numbers)
     with _Mark(f"{_MARK} {number} {kind} {count} {what}"):
         pass
     return number
 
 
-def is_torchs(name: str) -> bool:
-    """Whether an operator was there before any program was: what it does is known by its name and schema."""
+def is_builtin_operator(name: str) -> bool:
+    """Whether an operator existed before the program was imported, so that its name and schema say what it does."""
     return _known is None or name in _known
 
 
 def close_recordings() -> None:
-    """From now on nothing in this process but this module and `verify/integrity/device_time.py` starts, ends or interrupts a
-    recording, and nobody gives torch's own operators other kernels below what modes see."""
+    """Lets only this module and `verify/integrity/device_time.py` start, end or interrupt recordings in this process from now
+    on, and stops programs from giving torch's own operators other kernels below the level of modes."""
     global _known
     _known = frozenset(torch._C._dispatch_get_all_op_names())
     spaces = {name.partition("::")[0] for name in _known}
@@ -107,7 +104,7 @@ def close_recordings() -> None:
 
 
 class _Guarded:
-    """A library of operators' kernels: to operators that were there before it may add those for shapes and gradients only."""
+    """Wraps a torch.library library: to torch's own operators it may add kernels only for shapes (Meta) and gradients."""
 
     def __init__(self, made: Any, space: str, key: str) -> None:
         self._made, self._space, self._key = made, space, key
@@ -116,7 +113,7 @@ class _Guarded:
         return getattr(self._made, name)
 
     def impl(self, name: str, key: str, *given: Any) -> Any:
-        if is_torchs(name if "::" in name else f"{self._space}::{name}"):
+        if is_builtin_operator(name if "::" in name else f"{self._space}::{name}"):
             self._allow(key or self._key)
         return self._made.impl(name, key, *given)
 
@@ -130,16 +127,16 @@ class _Guarded:
 
 
 class DispatchRecorder:
-    """Around one call; `hidden`, `trouble` and what was noted are known afterwards. Without `watch` it does nothing."""
+    """A context for one call. Its results are known afterwards. With `watch` false it does nothing."""
 
     def __init__(self, *, watch: bool = True) -> None:
         self._watch = watch
-        self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
-        self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
-        self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
-        self.replayed = 0                  # bytes that replayed graphs moved, their operators' and their launches'
-        self._told: list[Told] = []        # of copies and replays, in order
-        self._first = 0                    # number of the note that begins the recording
+        self.hidden: tuple[str, ...] = ()  # operators that computed something without a mode that saw it
+        self.noted: dict[str, dict[str, int]] = {}  # sums by kind, then by what was noted
+        self.trouble = ""                  # why the recording is worthless: the program ended it or began another
+        self.replayed = 0                  # bytes that operators and launches of replayed graphs moved
+        self._notes: list[Note] = []       # of copies and replays, in order
+        self._first = 0                    # number of the note at the begin of the recording
 
     def __enter__(self) -> DispatchRecorder:
         if not self._watch:
@@ -147,7 +144,7 @@ class DispatchRecorder:
         try:
             _prepare(_config(), _CPU)
             _enable(_config(), _CPU)
-            self._first = _note("begin", 0)
+            self._first = note("begin", 0)
         except RuntimeError as error:
             self.trouble = f"the call could not be recorded: {str(error).splitlines()[0]}"
         return self
@@ -155,36 +152,37 @@ class DispatchRecorder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.trouble or not self._watch:
             return
-        secret = secrets.token_hex(8)      # said only now: no recording that ended before holds it
+        secret = secrets.token_hex(8)      # made only now: a recording that the program ended before does not contain it
         try:
-            last = _note("end", 0, secret)
+            last = note("end", 0, secret)
             events = _disable().events()
         except RuntimeError as failure:
             self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"
             return
         spans = [(str(event.name()), event.start_ns(), event.end_ns(), event.start_thread_id()) for event in events]
-        self.hidden = hidden(spans, _MARK)
-        notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
-        numbered = sorted((int(note[0]), note[1], note[2], note[3]) for note in notes if note[0].isdecimal())
-        inside = False
+        self.hidden = find_hidden(spans, _MARK)
+        texts = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
+        numbered = sorted((int(text[0]), text[1], text[2], text[3]) for text in texts if text[0].isdecimal())
+        in_replay = False
         for _, sort, count, what in numbered:
             moved = int(count) if count.isdecimal() else 0
-            inside = sort == "replay" or (inside and sort != "replayed")
-            self.replayed += moved if inside and sort in _MOVED else 0
+            in_replay = sort == "replay" or (in_replay and sort != "replayed")
+            self.replayed += moved if in_replay and sort in _MOVED else 0
             if sort in _IN_ORDER:
-                self._told.append((sort, moved, what))
+                self._notes.append((sort, moved, what))
             self._add(*(("framework", moved, what.partition(" ")[0]) if sort == "copy" else (sort, moved, what)))
         numbers = [number for number, *_ in numbered]
         if numbers != list(range(self._first, last + 1)) or list(self.noted.get("end", ())) != [secret]:
             self.trouble = "the program ended the recording of its own call"
 
     def total(self, kind: str) -> int:
-        """Sum of all notes of a kind."""
+        """The sum of all notes of a kind."""
         return sum(self.noted.get(kind, {}).values())
 
     def at_boundary(self, inputs: Collection[Range], outputs: Collection[Range]) -> int:
-        """Bytes among the framework's that copies around a replay moved: a note that is forged adds as much to both sums."""
-        return sum(copy.moved for copy in free_copies(self._told, inputs, outputs))
+        """The bytes, counted as framework, that copies into and out of replayed graphs moved. Forging such a note gains
+        nothing, since it adds as much to the framework's sum."""
+        return sum(copy.moved for copy in free_copies(self._notes, inputs, outputs))
 
     def _add(self, kind: str, count: int, what: str) -> None:
         sums = self.noted.setdefault(kind, {})
@@ -192,7 +190,7 @@ class DispatchRecorder:
 
     @property
     def reasons(self) -> list[str]:
-        """What speaks against the program."""
+        """Why the program is refused, as sentences; [] if nothing speaks against it."""
         if self.trouble:
             return [self.trouble]
         if not self.hidden:
@@ -202,20 +200,21 @@ class DispatchRecorder:
         return [f"operators ran where they are not counted: {', '.join(self.hidden[:_SHOWN])}{more} ({where})"]
 
 
-def hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, ...]:
-    """Names of the outermost computing operators outside of marks, from (name, start, end, thread) of each event."""
+def find_hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, ...]:
+    """Names of the outermost computing operators outside of marks. `events`: (name, start, end, thread); `marked`: a mark's
+    name."""
     found: dict[str, None] = {}
     for thread in {event[3] for event in events}:
         own = sorted((event for event in events if event[3] == thread), key=lambda event: (event[1], -event[2]))
         marks = [start for name, start, _, _ in own if name == marked]
-        until = -1                         # end of the event that covers what comes next
+        until = -1                         # end of the mark or hidden operator that covers the next events
         for name, start, end, _ in own:
             if name == marked or start < until:
                 until = max(until, end) if name == marked else until
                 continue
             inside = bisect_left(marks, start)
             if (inside < len(marks) and marks[inside] < end) or not computes(name):
-                continue                   # a composite around what the mode saw, or one that does nothing by itself
+                continue                   # it contains what a mode saw, or does nothing by itself
             found[name] = None
             until = end
     return tuple(found)
@@ -223,7 +222,7 @@ def hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, .
 
 @cache
 def computes(name: str) -> bool:
-    """Whether an operator of this name works on data itself: not a view, an allocation or a mere composition of others."""
+    """Whether an operator works on data itself, so that it is no view, no allocation and no mere composition of others."""
     space, _, operator = name.partition("::")
     if not operator or space in ("profiler", "c10d"):
         return False
@@ -231,7 +230,7 @@ def computes(name: str) -> bool:
         packet = getattr(getattr(torch.ops, space), operator)
         overloads = [getattr(packet, overload) for overload in packet.overloads()]
     except (AttributeError, RuntimeError):
-        return False                       # an annotation that looks like an operator
+        return False                       # the name of an annotation, not of an operator
     if operator.startswith(("empty", "new_empty", "detach", "alias", "resolve_", "lift", "set_", "record_stream", "_has_")):
         return False
     return any(_own_work(overload) for overload in overloads)
@@ -247,7 +246,7 @@ def _own_work(operator: Any) -> bool:
 def _config() -> Any:
     try:
         extra = _profiler._ExperimentalConfig(profile_all_threads=True)
-    except TypeError:                      # an older torch records the calling thread only
+    except TypeError:                      # an older torch can record the calling thread only
         extra = _profiler._ExperimentalConfig()
     return _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, False, False, False, False, False, extra)
 

@@ -1,11 +1,10 @@
-"""Copies at the boundary of a replayed CUDA graph: inputs into memory that it works on, results out of it. Nobody's work.
+"""Finds the copies into and out of a replayed CUDA graph that do not count as work of torch's operators.
 
-A graph reads and writes where it was captured, so an honest program copies in and out around each replay: what a program
-without a graph saves. Such a copy moves one whole input or output once, unchanged; whatever does more (a conversion, a
-gather, parts of a tensor put together) counts as before, and so does the one copy that a program without a graph would need as
-well. Pure functions. Where to look next: `verify/integrity/byte_traffic.py` and `verify/program/simulated_graph.py` (who tells,
-on the simulator), `verify/integrity/dispatch_recorder.py` (who keeps what they tell), `verify/integrity/device_time.py` (the
-same question on a GPU).
+A graph reads and writes the memory with which it was captured, so an honest program copies its inputs in and its results out
+around each replay. Such a copy moves one whole input or output once, unchanged. Whatever does more (a conversion, a gather,
+tensors put together) counts as before, and so does a copy that a program without a graph would need as well. Pure functions.
+Where to look next: `verify/integrity/byte_traffic.py` and `verify/program/simulated_graph.py` (who notes copies and replays, on
+the simulator), `verify/integrity/dispatch_recorder.py` (who collects the notes), `verify/integrity/device_time.py` (on a GPU).
 """
 
 from __future__ import annotations
@@ -14,57 +13,57 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 Range = tuple[int, int]                    # address and length in bytes
-Told = tuple[str, int, str]                # kind, count, what: notes in the order in which they were made
+Note = tuple[str, int, str]                # kind, count, what
 
 
 @dataclass(frozen=True)
 class BoundaryCopy:
-    """A plain copy: same shape, dtype and layout on both sides."""
+    """A copy between tensors of the same shape, dtype and layout."""
 
-    place: int                             # among what was told
+    place: int                             # its position among the notes
     operator: str
-    moved: int                             # bytes that count for it
+    moved: int                             # the bytes counted for it: read and written
     source: Range
     target: Range
 
 
 @dataclass
 class Replay:
-    """From its begin to its end, with the memory of the tensors that its steps were given or made."""
+    """A replay of a graph: the positions of its first and last note, and the memory of the tensors that its steps use."""
 
     begin: int
     end: int
     touched: set[Range]
 
     def works_on(self, memory: Range) -> bool:
-        """Whether a step has just this memory, and none has a part of it together with something else."""
+        """Whether a step uses exactly this memory, and no step uses memory that overlaps it otherwise."""
         return memory in self.touched and not any(touched != memory and _overlap(touched, memory) for touched in self.touched)
 
 
-def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collection[Range]) -> list[BoundaryCopy]:
-    """The copies of one call that are no work: each of `inputs` and `outputs`, the tensors of the call, at most once."""
-    copies, replays = _read(told)
-    theirs = (*inputs, *outputs)
+def free_copies(notes: Iterable[Note], inputs: Collection[Range], outputs: Collection[Range]) -> list[BoundaryCopy]:
+    """The copies of one call that do not count: at most one for each of the call's `inputs` and `outputs`."""
+    copies, replays = _read(notes)
+    arguments = (*inputs, *outputs)
     going: dict[Range, BoundaryCopy] = {}
     coming: dict[Range, BoundaryCopy] = {}
     for copy in copies:
         before = [replay for replay in replays if replay.end < copy.place]
         after = [replay for replay in replays if replay.begin > copy.place]
         if any(replay.begin < copy.place < replay.end for replay in replays):
-            continue                       # what was captured is the graph's own work
-        if copy.target in outputs and _apart(copy.source, theirs) and any(replay.works_on(copy.source) for replay in before):
+            continue                       # a captured copy is the graph's own work
+        if copy.target in outputs and _apart(copy.source, arguments) and any(replay.works_on(copy.source) for replay in before):
             going.setdefault(copy.target, copy)
-        elif copy.source in inputs and _apart(copy.target, theirs) and any(replay.works_on(copy.target) for replay in after):
+        elif copy.source in inputs and _apart(copy.target, arguments) and any(replay.works_on(copy.target) for replay in after):
             coming.setdefault(copy.source, copy)
-    results = [copy.source for copy in going.values()]  # where a graph works in place, one of both copies is needed anyway
+    results = [copy.source for copy in going.values()]  # if a graph works in place, one of the two copies is needed anyway
     return [*(copy for copy in coming.values() if _apart(copy.target, results)), *going.values()]
 
 
-def _read(told: Iterable[Told]) -> tuple[list[BoundaryCopy], list[Replay]]:
+def _read(notes: Iterable[Note]) -> tuple[list[BoundaryCopy], list[Replay]]:
     copies: list[BoundaryCopy] = []
     replays: list[Replay] = []
     open_: Replay | None = None
-    for place, (kind, count, what) in enumerate(told):
+    for place, (kind, count, what) in enumerate(notes):
         words = what.split()
         numbers = [int(word) for word in words if word.isdecimal()]
         if kind == "replay":

@@ -1,7 +1,7 @@
-"""Which names of a Python file are its own: bound by itself where they are used, so that `eval` there is not the builtin.
+"""Finds the names in a Python file that the file itself binds where they are used, so that `eval` there is not the builtin.
 
-It reads a tree and runs nothing. In doubt a name is not the file's own: a binding of the module counts only where nothing
-decides whether it happens, before its use, and where nothing takes it away. Where to look next: `verify/integrity/screen.py`.
+It reads a syntax tree and runs nothing. In doubt a name is not the file's own: a binding at module level counts only if it is
+unconditional, comes before the use, and is never deleted. Where to look next: `verify/integrity/screen.py` (who asks).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class Scopes(NamedTuple):
-    """Names by the identity of their nodes, which live as long as the tree."""
+    """The `ast.Name` nodes of a tree, by `id(node)`, that the file binds."""
 
-    own: frozenset[int]                    # bound by the file, whatever to
-    parameters: frozenset[int]             # a parameter of a function that binds the name in no other way
+    own: frozenset[int]                    # bound by the file, to anything
+    parameters: frozenset[int]             # bound as a parameter of a function, and nowhere else in that function
 
 
 class _Bound(NamedTuple):
@@ -26,10 +26,11 @@ class _Bound(NamedTuple):
     parameters: frozenset[str]
 
 
-def scopes(tree: ast.Module) -> Scopes:
+def find_scopes(tree: ast.Module) -> Scopes:
+    """Resolves the names of a tree. The result is valid as long as the tree is alive."""
     own: set[int] = set()
     parameters: set[int] = set()
-    module = _of_module(tree)
+    module = _module_names(tree)
     waiting: list[tuple[ast.AST, tuple[_Bound, ...]]] = [(tree, ())]
     while waiting:
         node, around = waiting.pop()
@@ -41,22 +42,22 @@ def scopes(tree: ast.Module) -> Scopes:
                     parameters.add(id(node))
             elif module.get(node.id, node.lineno) < node.lineno:
                 own.add(id(node))
-        inner = (*around, _of_function(node)) if isinstance(node, _Function) else around
+        inner = (*around, _function_names(node)) if isinstance(node, _Function) else around
         within = {id(item) for item in _body(node)} if isinstance(node, _Function) else set()
         waiting += [(child, inner if id(child) in within else around) for child in ast.iter_child_nodes(node)]
     return Scopes(frozenset(own), frozenset(parameters))
 
 
-def _of_module(tree: ast.Module) -> dict[str, int]:
-    """The lines by which the module's own names are bound for good."""
+def _module_names(tree: ast.Module) -> dict[str, int]:
+    """The names that the module binds unconditionally and never deletes, with the lines on which they are bound."""
     found: dict[str, int] = {}
     for node in tree.body:
-        names = _named(node)
+        names = _defined_names(node)
         if isinstance(node, ast.Assign):
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         for name in names:
             found.setdefault(name, node.end_lineno or node.lineno)
-    for inner in ast.walk(tree):           # what is gone again leaves the builtin behind
+    for inner in ast.walk(tree):           # after a deletion the name means the builtin again
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Del):
             found.pop(inner.id, None)
         elif isinstance(inner, ast.ExceptHandler) and inner.name:
@@ -64,14 +65,14 @@ def _of_module(tree: ast.Module) -> dict[str, int]:
     return found
 
 
-def _of_function(node: _Function) -> _Bound:
+def _function_names(node: _Function) -> _Bound:
     given = node.args
     arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
     parameters = {argument.arg for argument in arguments if argument is not None}
     bound: set[str] = set()
     elsewhere: set[str] = set()
     for inner in _inside(node):
-        bound.update(_named(inner))
+        bound.update(_defined_names(inner))
         if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
             bound.add(inner.id)
         elif isinstance(inner, ast.Global | ast.Nonlocal):
@@ -80,7 +81,7 @@ def _of_function(node: _Function) -> _Bound:
 
 
 def _inside(node: _Function) -> Iterator[ast.AST]:
-    """All nodes of a function's body but those in scopes of their own."""
+    """All nodes of a function's body except those in nested scopes."""
     waiting: list[ast.AST] = list(_body(node))
     while waiting:
         child = waiting.pop()
@@ -93,8 +94,8 @@ def _body(node: _Function) -> list[ast.AST]:
     return [node.body] if isinstance(node, ast.Lambda) else list(node.body)
 
 
-def _named(node: ast.AST) -> list[str]:
-    """What a definition or an import binds."""
+def _defined_names(node: ast.AST) -> list[str]:
+    """The names that a definition or an import binds."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,10 +1,10 @@
-"""Reads a program without running it: constructs that no honest program needs are refused, suspicious ones are noted.
+"""Screens a program's sources without running them: refuses constructs that no honest program needs, notes suspicious ones.
 
-The screen is the first of several defences and never the last: what it lets through is still run in the sandbox, compared,
-skipped kernel by kernel and timed by two clocks. It looks at what code does (interpreter internals, replaced functions, code or
-binaries that are not in the source), never at how the author names things. Python is judged here, C++ and CUDA in
-`verify/integrity/screen_native.py`. Where to look next: `verify/integrity/screen_expressions.py` (strings made of constants),
-`verify/integrity/tampering.py`, which watches the same things while the program runs.
+The screen is the first of several defences: what it lets through still runs in the sandbox, is compared, ablated kernel by
+kernel and timed by two clocks. It looks at what code does (interpreter internals, replaced functions, code or binaries that are
+not in the source), never at how things are named. The tables at the top of this file are the rules for Python.
+Where to look next: `verify/integrity/screen_native.py` (rules for C++ and CUDA), `verify/integrity/screen_expressions.py`
+(strings made of constants), `verify/integrity/tampering.py` (which watches the same things while the program runs).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from stitchcuda.compiler.printing.program import loader_text
 from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
-from stitchcuda.verify.integrity.scopes import scopes
-from stitchcuda.verify.integrity.screen_expressions import folded, inert, own_modules
+from stitchcuda.verify.integrity.scopes import find_scopes
+from stitchcuda.verify.integrity.screen_expressions import find_harmless_modules, find_inert_strings, fold
 
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
-_BLOB = re.compile(r"(?<![!-~])[!-~]{1500,}")  # one word of that length: base64, base85, hexadecimal
-LONGEST = {".py": 2 * 2**20}               # bytes that a source may have: reading it must not take all of the judge's time
-_LONG, _LONG_ALL = 8 * 2**20, 64 * 2**20   # of other sources, and of all together
+_BLOB = re.compile(r"(?<![!-~])[!-~]{1500,}")  # a single word of that length: base64, base85, hexadecimal
+LONGEST = {".py": 2 * 2**20}               # bytes of a source, so that reading it does not take all of the judge's time
+_LONG, _LONG_ALL = 8 * 2**20, 64 * 2**20   # bytes of any other source, and of all together
 _LONGEST_ORIGIN = 250                      # characters of a dotted name that starts at an import
-_MOST_FOUND = 20                           # findings of one kind in a file that are said one by one
+_MOST_FOUND = 20                           # findings of one severity in a file that are reported one by one
 # Attributes and functions by which Python code reaches frames, other objects or the code of functions that are not its own.
 _INTERNALS = frozenset((
     "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
@@ -39,7 +39,7 @@ _INTERNALS = frozenset((
     "__closure__", "cell_contents", "__code__", "__self__", "__func__", "co_code", "settrace", "setprofile", "pythonapi",
     "addaudithook",
 ))  # fmt: skip
-# By these, torch operators escape the modes that count them.
+# With these, torch operators escape the modes that count them.
 _UNSEEN = frozenset((
     "_python_dispatch", "_disable_current_modes", "_get_current_dispatch_mode", "_pop_mode", "_pop_mode_temporarily",
     "_pop_torch_dispatch_stack", "_push_on_torch_dispatch_stack", "_get_dispatch_stack_at", "_len_torch_dispatch_stack",
@@ -53,14 +53,14 @@ _BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstr
 _DECODES = ("base64.", "zlib.", "lzma.", "bz2.", "gzip.", "binascii.", "codecs.decode", "marshal.", "pickle.", "cloudpickle.")
 _ENCODES = re.compile(r"\.(?:crc32|adler32|crc_hqx|hexlify|compress|dumps?|\w*encode\w*|b2a_\w+|\w*Error)$")
 _IMPORTS = ("importlib.import_module", "__import__", "builtins.__import__", "pkgutil.resolve_name")
-_BUILTINS = ("exec", "eval", "compile")    # as plain names; `self.compile()` and `model.eval()` are something else
+_BUILTINS = ("exec", "eval", "compile")    # only as plain names: `self.compile()` and `model.eval()` are allowed
 _OF_BUILTINS = ("builtins", "builtins.__dict__")
 _STORES = ("update", "pop", "setdefault", "clear", "popitem", "__setitem__", "__delitem__", "__ior__", "__setattr__")
 _READS = {*_BUILTINS, "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
 _REMOVALS = ("os.remove", "os.unlink", "os.rmdir", "os.removedirs", "shutil.rmtree")
-_REMOVING = ("unlink", "rmdir", "rmtree")  # methods, of a path say
+_REMOVING = ("unlink", "rmdir", "rmtree")  # methods, for example of a path
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
-# At the beginning of a text or of something in it that is quoted, assigned or passed: in the middle of prose it is harmless.
+# At the begin of a string, or quoted, assigned or passed in it; in the middle of prose a path is harmless.
 _PRIVATE_PATH = re.compile(
     r"(?:^|[\"'`=:(,\[<>|;&])\s*(?P<path>/(?:(?:proc|dev/+shm|dev/+fd|sys/+class)\b"
     r"|(?:[^\s\"']{0,200}\.\./[/.]{0,50}|[/.]{1,50})(?:proc|dev/+shm|dev/+fd|sys/+class)/)[^\s\"']*)"
@@ -71,11 +71,11 @@ _VERIFIERS = re.compile(screen_native.VERIFIERS)
 
 
 class ScreenFinding(Record):
-    """One thing the screen saw. `refused` ends the verdict; `noted` goes into the report."""
+    """One finding of the screen. "refused": the program is not judged further; "noted": the finding goes into the report."""
 
     severity: Literal["refused", "noted"]
     where: str                             # "model_new.py line 12"
-    what: str                              # a phrase that completes "… where:"
+    what: str                              # the rest of a sentence that begins with `where`: "imports ctypes"
 
     @property
     def sentence(self) -> str:
@@ -83,7 +83,7 @@ class ScreenFinding(Record):
 
 
 def screen(program: Path) -> tuple[ScreenFinding, ...]:
-    """Findings in a program folder or file, refusals first. Reads text only; unreadable files are findings."""
+    """Screens a program's folder or file; returns the findings, refusals first. It reads text and runs nothing."""
     files = sorted(path for path in program.rglob("*") if path.is_file()) if program.is_dir() else [program]
     root = program if program.is_dir() else program.parent
     texts: dict[str, str] = {}
@@ -113,14 +113,14 @@ def screen(program: Path) -> tuple[ScreenFinding, ...]:
 
 
 def _first(found: list[ScreenFinding], name: str) -> list[ScreenFinding]:
-    """What was found in one file, as far as anybody reads on: of refusals and of notes the first few each."""
-    kept: list[ScreenFinding] = []
-    for severity, found_as in (("refused", _refused), ("noted", _noted)):
-        those = list(dict.fromkeys(finding for finding in found if finding.severity == severity))
-        kept += those[:_MOST_FOUND]
-        if len(those) > _MOST_FOUND:
-            kept.append(found_as(name, 0, f"has {counted(len(those) - _MOST_FOUND, 'more line')} of the kind"))
-    return kept
+    """The first `_MOST_FOUND` refusals and as many notes in one file, each with the number of those left out."""
+    shown: list[ScreenFinding] = []
+    for severity, make in (("refused", _refused), ("noted", _noted)):
+        findings = list(dict.fromkeys(finding for finding in found if finding.severity == severity))
+        shown += findings[:_MOST_FOUND]
+        if len(findings) > _MOST_FOUND:
+            shown.append(make(name, 0, f"has {counted(len(findings) - _MOST_FOUND, 'more line')} of the kind"))
+    return shown
 
 
 def _python(text: str, name: str, siblings: frozenset[str]) -> list[ScreenFinding]:
@@ -136,22 +136,25 @@ def _python(text: str, name: str, siblings: frozenset[str]) -> list[ScreenFindin
 
 
 class _Reader:
-    """One Python file: names bound by imports, strings folded as far as constants go."""
+    """Reads one Python file: follows names to the imports that bind them, and folds strings made of constants.
+
+    `siblings`: the modules next to the file, which are the program's own.
+    """
 
     def __init__(self, tree: ast.Module, name: str, siblings: frozenset[str] = frozenset()) -> None:
         self._tree = tree
         self._name = name
-        self._siblings = siblings                  # modules beside it, which are the program's own
-        self._imported: dict[str, str] = {}        # local name -> dotted origin
-        self._aliases: set[str] = set()            # those of them that an assignment made
-        self._scopes = scopes(tree)
+        self._siblings = siblings
+        self._imported: dict[str, str] = {}        # the dotted origin of each local name that an import bound
+        self._aliases: set[str] = set()            # names in `_imported` that an assignment bound instead
+        self._scopes = find_scopes(tree)
         self._methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        self._origins: dict[int, str] = {}         # of expressions, once all names are bound
-        self._folded: set[int] = set()             # parts of strings that were read as a whole
-        self._unfolded: set[int] = set()           # sums that are no strings made of constants
-        self._inert = inert(tree)
-        self._own_modules = own_modules(tree)
-        self._threads_load = _only_load(tree)
+        self._origins: dict[int, str] = {}         # the origin of each expression, filled when all names are bound
+        self._folded: set[int] = set()             # expressions inside of strings that were read as a whole
+        self._unfolded: set[int] = set()           # additions that are not strings made of constants
+        self._inert = find_inert_strings(tree)
+        self._harmless = find_harmless_modules(tree)
+        self._threads_load = _threads_only_load(tree)
         self._bind()
 
     def findings(self) -> Iterator[ScreenFinding]:
@@ -163,9 +166,9 @@ class _Reader:
     def _judge(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if isinstance(node, ast.Attribute):
             if not self._own_method(node):
-                yield from self._word(node.attr)
+                yield from self._judge_word(node.attr)
             origin = self._origin(node)
-            if origin in ("sys.modules", "builtins.__import__") and id(node) not in self._own_modules:
+            if origin in ("sys.modules", "builtins.__import__") and id(node) not in self._harmless:
                 yield "refused", "looks through the modules of the process it runs in"
             elif origin == "unittest.mock":
                 yield "refused", "uses unittest.mock, which replaces functions that are not its own"
@@ -175,22 +178,22 @@ class _Reader:
             if isinstance(node.ctx, ast.Store | ast.Del) and self._origin(node.value) in _OF_BUILTINS:
                 yield "refused", "replaces a function of Python's own"
         elif isinstance(node, ast.Name):
-            yield from self._word(self._origin(node).rsplit(".", 1)[-1])
+            yield from self._judge_word(self._origin(node).rsplit(".", 1)[-1])
             if (origin := self._origin(node)) in _REMOVALS:
                 yield "refused", f"removes files ({origin}): they would be the user's, wherever it runs next"
             if node.id in _BUILTINS and node.id not in self._imported and id(node) not in self._scopes.own:
                 yield "refused", f"uses {node.id}: code that cannot be read in its source"
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from self._imports(node)
+            yield from self._judge_import(node)
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
             for target in node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]:
-                yield from self._target(target)
+                yield from self._judge_target(target)
         elif isinstance(node, ast.Call):
-            yield from self._call(node)
+            yield from self._judge_call(node)
         elif isinstance(node, ast.Constant | ast.BinOp | ast.JoinedStr):
-            yield from self._string(node)
+            yield from self._judge_string(node)
 
-    def _word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if word in ("from_address", "ctypeslib"):
             yield "refused", "reaches into memory by address"
         elif word in _INTERNALS:
@@ -200,14 +203,14 @@ class _Reader:
         elif word in _UNSEEN:
             yield "refused", f"hides torch operators from those who count them ({word})"
 
-    def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         origins = [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             origins = [f"{node.module or ''}.{alias.name}" for alias in node.names]
         for origin in origins:
             top = origin.split(".")[0]
             for part in origin.split("."):
-                yield from self._word(part)
+                yield from self._judge_word(part)
             if top == "stitchcuda":
                 yield "refused", "imports the verifier"
             elif top == "mock" or origin.startswith("unittest.mock"):
@@ -219,10 +222,10 @@ class _Reader:
             elif top in ("ctypes", "cffi", "threading", "_thread", "concurrent", "atexit", "signal", "weakref"):
                 yield "noted", f"imports {top}"
 
-    def _target(self, target: ast.expr) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_target(self, target: ast.expr) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if isinstance(target, ast.Tuple | ast.List):
             for part in target.elts:
-                yield from self._target(part)
+                yield from self._judge_target(part)
         elif isinstance(target, ast.Attribute):
             origin = self._origin(target)
             if origin and not origin.startswith(_SETTINGS) and not self._of_sibling(origin):
@@ -238,19 +241,19 @@ class _Reader:
             elif self._origin(held) == "sys.modules":
                 yield "refused", "replaces a module of the process it runs in"
 
-    def _call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         callee = self._callee(node)
         if callee not in _BUILTINS and (callee in _READS or callee.removeprefix("builtins.") in _READS):
             yield "refused", f"calls {callee}: code that cannot be read in its source"
         if callee in _IMPORTS and (
-            not node.args or folded(node.args[0]) is None
+            not node.args or fold(node.args[0]) is None
         ):
             yield "refused", "imports a module whose name cannot be read in its source"
         if callee.startswith(_DECODES) and not _ENCODES.search(callee):
             yield "refused", f"calls {callee}: what it decodes cannot be read in its source"
         if callee.startswith("ctypes."):
             opens = callee.rsplit(".", 1)[-1] in ("CDLL", "PyDLL", "LoadLibrary")
-            if opens and (not node.args or folded(node.args[0]) is None):
+            if opens and (not node.args or fold(node.args[0]) is None):
                 yield "refused", "loads a library that was not built from its sources"
             elif callee.rsplit(".", 1)[-1] in _BY_ADDRESS:
                 yield "refused", f"reaches into memory by address ({callee})"
@@ -261,22 +264,22 @@ class _Reader:
         if callee.rpartition(".")[0] in _OF_BUILTINS and callee.rpartition(".")[2] in _STORES:
             yield "refused", "replaces a function of Python's own"
         if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
-            text = folded(node.args[1])
+            text = fold(node.args[1])
             if text is not None:
-                yield from self._word(text)
+                yield from self._judge_word(text)
         if callee.startswith("torch.library.") and any(_names_aten(argument) for argument in node.args):
             yield "refused", "overrides torch's own operators"
         if callee in ("os.fork", "os.system", "os.popen", "os.kill", "os.killpg") or callee.startswith(("os.exec", "os.spawn")):
             yield "noted", f"calls {callee}; a program can neither start nor signal processes"
 
-    def _string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if id(node) in self._folded and not isinstance(node, ast.Constant):
             return
-        text = folded(node, self._unfolded)
+        text = fold(node, self._unfolded)
         if text is None:
             return
         if text in _INTERNALS or text in _UNSEEN:
-            yield from self._word(text)
+            yield from self._judge_word(text)
         if id(node) in self._inert:
             return
         path = next((hit["path"] for hit in _PRIVATE_PATH.finditer(text) if hit["path"] not in _HARMLESS_PROC), None)
@@ -309,17 +312,17 @@ class _Reader:
                     if origin and node.targets[0].id not in self._imported:
                         self._imported[node.targets[0].id] = origin
                         self._aliases.add(node.targets[0].id)
-        for node in reversed(list(ast.walk(self._tree))):  # parts before their wholes, each read once
+        for node in reversed(list(ast.walk(self._tree))):  # the parts of an expression before the whole
             if isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
                 self._origins[id(node)] = self._origin(node)
 
     def _origin(self, node: ast.AST) -> str:
-        """Dotted name of an expression that starts at an import; "" for anything of the program's own."""
+        """The dotted name of an expression that starts at an import, such as "torch.cuda.synchronize"; "" for any other."""
         if (known := self._origins.get(id(node))) is not None:
             return known
         if isinstance(node, ast.Name):
-            given = node.id in self._aliases and id(node) in self._scopes.parameters
-            return "" if given else self._imported.get(node.id, "builtins" if node.id == "__builtins__" else "")
+            hidden = node.id in self._aliases and id(node) in self._scopes.parameters
+            return "" if hidden else self._imported.get(node.id, "builtins" if node.id == "__builtins__" else "")
         if isinstance(node, ast.Attribute):
             base = self._origin(node.value)
             if len(base) > _LONGEST_ORIGIN:
@@ -327,15 +330,15 @@ class _Reader:
             return f"{base}.{node.attr}" if base else ""
         if isinstance(node, ast.Call):
             callee = self._callee(node)
-            named = folded(node.args[0]) if node.args else None
+            named = fold(node.args[0]) if node.args else None
             if callee in _IMPORTS and named:
                 return named.replace(":", ".")
             if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
-                base, text = self._origin(node.args[0]), folded(node.args[1])
+                base, text = self._origin(node.args[0]), fold(node.args[1])
                 return f"{base}.{text or '?'}" if base else ""
         if isinstance(node, ast.Subscript) and self._origin(node.value) == "sys.modules":
-            return folded(node.slice) or ""
-        if isinstance(node, ast.Subscript) and folded(node.slice) == "__builtins__":
+            return fold(node.slice) or ""
+        if isinstance(node, ast.Subscript) and fold(node.slice) == "__builtins__":
             return "builtins"              # of globals()
         return ""
 
@@ -345,27 +348,27 @@ class _Reader:
         return self._origin(node.func)
 
     def _own_method(self, node: ast.Attribute) -> bool:
-        """`self.walk_stack()` where the file itself defines that; names that Python gave to its own objects are never meant."""
+        """Whether it is a method that the file itself defines, as `self.walk_stack()` may be. Never true for a name that Python
+        itself uses, such as `__code__` or `f_back`."""
         held = node.value
-        given = node.attr.startswith("__") or "_" in node.attr[:3]
-        return not given and isinstance(held, ast.Name) and held.id in ("self", "cls") and node.attr in self._methods
+        pythons = node.attr.startswith("__") or "_" in node.attr[:3]
+        return not pythons and isinstance(held, ast.Name) and held.id in ("self", "cls") and node.attr in self._methods
 
     def _of_sibling(self, origin: str) -> bool:
-        """A name of a module that lies beside this one: the program's, and its value none that others know."""
+        """Whether it is a name in a module next to this one, which is the program's own."""
         return origin.lstrip(".").rpartition(".")[0] in self._siblings
 
 
 def _is_new(module: str) -> bool:
-    """Whether a module beside the program would be imported under its name: what Python has already comes first."""
+    """Whether Python has no module of this name, so that importing it gives the one next to the program."""
     try:
         return module.isidentifier() and importlib.util.find_spec(module) is None
     except (ImportError, ValueError):
         return False
 
 
-def _only_load(tree: ast.Module) -> bool:
-    """Whether ThreadPoolExecutor is used in the function by which printed programs build their kernels, word for word as it is
-    printed, and nowhere else."""
+def _threads_only_load(tree: ast.Module) -> bool:
+    """Whether ThreadPoolExecutor is used only in the function in which printed programs build their kernels, unchanged."""
     named = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "ThreadPoolExecutor"}
     printed = [node for node in tree.body if isinstance(node, ast.FunctionDef) and ast.dump(node) == _printed_loader()]
     return bool(printed) and named <= {id(node) for function in printed for node in ast.walk(function)}
@@ -377,7 +380,7 @@ def _printed_loader() -> str:
 
 
 def _names_aten(node: ast.AST) -> bool:
-    text = folded(node)
+    text = fold(node)
     return text is not None and (text == "aten" or text.startswith("aten::"))
 
 

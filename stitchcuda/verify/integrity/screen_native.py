@@ -1,8 +1,9 @@
-"""Reads C++ and CUDA without compiling it: what no kernel needs is refused, what is unusual is noted.
+"""Screens C++ and CUDA sources without compiling them: refuses what no kernel needs, notes what is unusual.
 
-Comments and string literals are masked before words are looked for, so that a comment cannot be blamed; includes, assembly and
-blobs are looked for in the text itself. Each rule reports its first places, in a time that grows with the text's length alone.
-Where to look next: `verify/integrity/screen.py`.
+The rules are `_RULES` (words), `_TEXTS` (paths, binaries, encoded text) and definitions of CUDA's or the system's functions.
+Comments and string literals are masked before `_RULES` are searched, so that a comment cannot be blamed. Each rule reports its
+first `_MOST_PLACES` places; the time is linear in the text's length.
+Where to look next: `verify/integrity/screen.py` (the rules for Python, and who calls this).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stitchcuda.simulator.source import line_of, masked
 
 Severity = Literal["refused", "noted"]
 
-_MOST_PLACES = 10                          # that one rule reports of one text
+_MOST_PLACES = 10                          # findings of one rule in one text
 _RULES: tuple[tuple[Severity, str, str], ...] = (
     ("refused", "runs code when the library is loaded",
      r"\b__attribute__\s*\(\(\s*(?:constructor|destructor)|\[\[gnu::(?:constructor|destructor)"),
@@ -50,12 +51,12 @@ _TEXTS: tuple[tuple[Severity, str, str], ...] = (
     ("refused", "holds a long encoded text", r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{3000,}={0,2}"),
 )  # fmt: skip
 _BYTES = re.compile(r"(?:0x[0-9a-fA-F]{2}\s*+,\s*+)++|(?:\\x[0-9a-fA-F]{2})++")
-_MOST_BYTES = 1024                         # of a table: no device code is that small
+_MOST_BYTES = 1024                         # in a table of numbers: device code would need more
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include(?:_next)?[ \t]*[<\"](?P<name>[^>\"\n]*)", re.MULTILINE)
 _LINE = re.compile(r"^[ \t]*#[ \t]*(?:line[ \t]+)?\d+[ \t]+\"[^\"\n]*\"", re.MULTILINE)
 
-# Heads of functions that would take the place of CUDA's own or the system's. Those of the system with a common name do so with
-# the system's parameters, or where the source asks for C's linkage: other parameters make another function of C++.
+# Heads of functions that would replace CUDA's or the system's. One with a common name replaces the system's only if it has its
+# parameters or C linkage; in C++ other parameters make it another function.
 _CUDAS = re.compile(
     r"\b(?:cudaError_t|CUresult)\s+(?:CUDARTAPI\s+|CUDAAPI\s+)?(?:cu[A-Z]\w*|cuda(?:Array|Bind|Create|Ctx|Destroy|Device|Driver"
     r"|Event|External|Free|Func|Get|Graph|Host|Import|Ipc|Kernel|Launch(?:Kernel|Cooperative|Host|Device)|Library|Malloc|Mem"
@@ -75,15 +76,15 @@ _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\\\n]+|\\\n?)*+", re.MULTILINE)
 
 
 def screen(text: str, *, depth: int = 0) -> list[tuple[Severity, int, str]]:
-    """(severity, line, what it does) for each finding in one source text, which lies `depth` folders below the program's."""
+    """Screens one source text, which lies `depth` folders below the program's; returns (severity, line, what it does)."""
     bare = masked(text)
     found = [(kind, at, why) for kind, why, rule in _RULES for at in _places(rule, bare)]
     found += [("refused", at, why) for at, why in itertools.islice(_replacements(bare), _MOST_PLACES)]
-    told = _LINE.sub(lambda hit: " " * len(hit.group()), masked(text, literals=False))
-    found += [(kind, at, why) for kind, why, rule in _TEXTS for at in _places(rule, told)]
-    tables = (hit.start() for hit in _BYTES.finditer(told) if hit.group().count("x") > _MOST_BYTES)
+    uncommented = _LINE.sub(lambda hit: " " * len(hit.group()), masked(text, literals=False))
+    found += [(kind, at, why) for kind, why, rule in _TEXTS for at in _places(rule, uncommented)]
+    tables = (hit.start() for hit in _BYTES.finditer(uncommented) if hit.group().count("x") > _MOST_BYTES)
     found += [("refused", at, "holds a long table of bytes") for at in itertools.islice(tables, _MOST_PLACES)]
-    outside = (hit.start() for hit in _INCLUDE.finditer(told) if _leaves(hit["name"], depth))
+    outside = (hit.start() for hit in _INCLUDE.finditer(uncommented) if _leaves(hit["name"], depth))
     what = "includes a file from outside of the program"
     found += [("refused", at, what) for at in itertools.islice(outside, _MOST_PLACES)]
     return [(kind, line_of(text, at), why) for kind, at, why in found]
@@ -94,7 +95,7 @@ def _places(rule: str, text: str) -> list[int]:
 
 
 def _replacements(bare: str) -> Iterator[tuple[int, str]]:
-    """Definitions of functions under the names of CUDA's or the system's; declarations and calls are none."""
+    """Yields (position, what it does) of each definition of a function that would replace CUDA's or the system's."""
     stops = [hit.start() for hit in re.finditer(r"[;{}]", bare)]
     linked = _C_LINKAGE.search(bare) is not None
     for rule in (_CUDAS, _SYSTEMS):
@@ -113,7 +114,7 @@ def _replacements(bare: str) -> Iterator[tuple[int, str]]:
 
 
 def _leaves(name: str, depth: int) -> bool:
-    """Whether a path, from a folder that many below the program's, is absolute or leads out of it."""
+    """Whether an included path is absolute or leads out of the program's folder, from `depth` folders below it."""
     if name.startswith("/"):
         return True
     for part in name.split("/")[:-1]:

@@ -1,8 +1,8 @@
-"""A private, read-only copy of a program, so that what is screened, built and run are the same bytes.
+"""Copies a program into a private, read-only folder, so that what is screened, built and run are the same bytes.
 
-Links, special files and what cannot be read are refused in a sentence each: following a link would read a file of ours into a
-place the program can see. Folders are looked through before anything is copied, and no further than a program may be large.
-Nothing is run. Where to look next: `verify/judge/judge_resources.py`.
+Links, special files and unreadable files are refused, each in a sentence: following a link could copy a file of the user's to
+where the program can read it. All folders are checked before anything is copied, up to the limits at the top of this file.
+Nothing is run. Where to look next: `verify/judge/judge_resources.py` (who copies), `verify/api.py` (who checks beforehand).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from stitchcuda.errors import BadInput
 
-_MOST_BYTES = 256 * 2**20                  # constants of a program included
-_MOST_FILES = 2000                         # and folders
-_MOST_DEPTH = 32                           # folders within each other
+_MOST_BYTES = 256 * 2**20                  # of all files of a program, its constants included
+_MOST_FILES = 2000                         # files and folders
+_MOST_DEPTH = 32                           # nested folders
 _SKIPPED = ("__pycache__", ".git", ".venv", ".stitchcuda")
 _CHUNK = 1 << 20
 _MEND = "Give the folder with model_new.py alone."
@@ -26,9 +26,9 @@ _FORMS = "give a folder with model_new.py, or a Python file with class ModelNew"
 
 
 def snapshot(program: Path, place: Path) -> Path:
-    """Copy `program` (a folder, or one Python file) to below `place`; the path of the copy. Raises `BadInput`."""
+    """Copies `program` (a folder, or a Python file) into the folder `place`; returns the copy's path. Raises `BadInput`."""
     if not program.is_dir():
-        look(program)
+        check_readable(program)
         place.mkdir(parents=True)
         made = place / program.name
         _copy(program, made, program.name, _MOST_BYTES)
@@ -45,8 +45,8 @@ def snapshot(program: Path, place: Path) -> Path:
     return root
 
 
-def look(program: Path) -> None:
-    """Raise `BadInput` for what `snapshot` would refuse before it reads: asked by who opens a program's files himself."""
+def check_readable(program: Path) -> None:
+    """Raises `BadInput` for a program that `snapshot` would refuse to read. For callers that open its files themselves."""
     if program.is_dir():
         for _ in _entries(program):
             pass
@@ -54,7 +54,7 @@ def look(program: Path) -> None:
     _need_access(program, program.name)
     with _readable(program.name):
         status = program.stat()
-    if not stat.S_ISREG(status.st_mode):   # before it is opened: a pipe would wait for who writes into it
+    if not stat.S_ISREG(status.st_mode):   # checked before it is opened: opening a pipe would wait for a writer
         raise BadInput(f"{program} is no regular file: {_FORMS}.")
     if status.st_size > _MOST_BYTES:
         raise BadInput(f"{program} is no program: it has over {_MOST_BYTES >> 20} MiB: {_FORMS}.")
@@ -64,7 +64,7 @@ def look(program: Path) -> None:
 
 @contextlib.contextmanager
 def reading(program: Path) -> Iterator[None]:
-    """What goes wrong with a file of the program is a `BadInput` here too: for who reads it where it lies, after `look`."""
+    """A context for reading the program's own files after `check_readable`: an OSError for one of them becomes a `BadInput`."""
     try:
         yield
     except OSError as error:
@@ -76,14 +76,14 @@ def reading(program: Path) -> Iterator[None]:
 
 
 def _entries(program: Path) -> Iterator[tuple[str, bool]]:
-    """(path within the program, whether it is a folder), each folder before what is in it."""
+    """Yields (path within the program, whether it is a folder), each folder before its contents. Raises `BadInput`."""
     count = size = 0
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         called = f"{folder} in the program" if folder else f"the program {program}"
         with _readable(called), os.scandir(program / folder) as listed:
-            for entry in listed:           # in no order: no more are held than a program may have
+            for entry in listed:           # not sorted: a folder with too many files is never read as a whole
                 if not entry.name.isprintable():
                     raise BadInput(f"{called} holds a file whose name no terminal can show, {entry.name!a}. Rename it.")
                 inside = os.path.join(folder, entry.name)
@@ -111,7 +111,8 @@ def _entries(program: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _copy(source: Path, target: Path, name: str, most: int) -> int:
-    """Bytes copied. The file is opened without following links and must be a regular one, of `most` bytes."""
+    """Copies a file and returns its bytes. It is opened without following links; it must be regular and have at most `most`
+    bytes."""
     with _readable(name):
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(descriptor, "rb", buffering=0) as given:
@@ -125,7 +126,7 @@ def _copy(source: Path, target: Path, name: str, most: int) -> int:
                 if not chunk:
                     break
                 size += len(chunk)
-                if size > most:            # it grows, or is larger than it says
+                if size > most:            # it grew since its size was read
                     raise BadInput(f"{name} is no source: with it the program has over {_MOST_BYTES >> 20} MiB. {_MEND}")
                 copy.write(chunk)
     target.chmod(0o444)
@@ -140,7 +141,7 @@ def _need_access(path: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """What the system says of a path becomes a sentence; what goes wrong with our own copy does not pass here."""
+    """A context in which an OSError for the path `name` becomes a `BadInput`."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,8 +1,9 @@
-"""Speed of light: no program reads its inputs and writes its outputs faster than the memory's own clock allows.
+"""Refuses times in which the memory could not even read the inputs and write the outputs (the speed of light).
 
-Looked at only when a time is too short. An honest program may leave inputs out that do not matter (algebra), so inputs count
-only when every sampled element of them changes the reference's outputs; outputs count beyond what L2 may still hold.
-`judged` is the judge's side, `matters` the reference worker's. Where to look next: `verify/timing/rounds.py`.
+The floor is `SHARE` of the bytes over the memory's peak bandwidth. An honest program may skip inputs that do not matter
+(algebra), so an input counts only if every sampled element of it changes the reference's outputs; outputs count beyond what L2
+may still hold. `apply_floor` runs in the judge, `find_mattering` in the reference worker and only when a time is too short.
+Where to look next: `verify/judge/interleaved_timing.py` (who asks), `verify/timing/rounds.py` (the times).
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ import torch
 
 from stitchcuda.state import TimingResult
 
-SHARE = 0.8                                # of the bytes over the peak rate: clocks drift, and a peak is a nominal figure
-SAMPLES = 12                               # elements of each input
-
+SHARE = 0.8                                # of the time at peak bandwidth: clocks drift, and the peak is a nominal figure
+SAMPLES = 12                               # elements that are tried of each input
 
 Run = Callable[[Any, Any], dict[str, torch.Tensor]]
 """The reference's named outputs for (args, kwargs)."""
 
 
-def judged(
+def apply_floor(
     timing: TimingResult,
     inputs: Callable[[], Sequence[int]],
     outputs: Callable[[], int],
@@ -33,8 +33,12 @@ def judged(
     l2: int,
     matters: Callable[[], Sequence[bool]],
 ) -> TimingResult:
-    """The timing, refused if it is below the floor. Bytes of each input and of all outputs, bytes per second, bytes of L2;
-    `matters` says per input whether its elements do. They are asked only when `at_most` bytes would be too many."""
+    """Returns the timing, refused if the program's time is below the floor.
+
+    `inputs`, `outputs`: give the bytes of each input and of all outputs. `at_most`: an upper bound on their sum, which is tried
+    first. `bandwidth`: peak bytes per second, 0 if unknown. `l2`: bytes of L2. `matters`: says for each input whether its
+    elements matter; it is called last, since the reference must run for it.
+    """
     if bandwidth <= 0:
         note = "no floor was computed: the driver does not say how fast its memory is"
         return timing.model_copy(update={"notes": (*timing.notes, note)})
@@ -55,14 +59,15 @@ def judged(
 
 
 def floor_ms(size: int, bandwidth: float) -> float:
-    """Milliseconds below which nobody moves so many bytes."""
+    """The least milliseconds for `size` bytes: `SHARE` of their time at `bandwidth` bytes per second."""
     return 1e3 * SHARE * size / bandwidth
 
 
-def matters(run: Run, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:
-    """Whether each sampled element of each input, made much larger or smaller, changes some output of the reference.
+def find_mattering(run: Run, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:
+    """Says for each input whether each sampled element, made much larger or smaller, changes an output of the reference.
 
-    `tensors` are those in `args` and `kwargs`. Integers count as not mattering: they may point anywhere.
+    `tensors` are those in `args` and `kwargs`; they are changed in place and put back. Integers count as not mattering, since
+    a changed index could point anywhere.
     """
     before = run(args, kwargs)
     found = []

@@ -1,10 +1,10 @@
-"""Notices a program that changes or inspects the process it runs in. Only in program workers.
+"""Notices a program that changes or inspects the process it runs in. Used only in program workers.
 
-`TamperSeal` remembers, before the program is imported, which functions and classes the modules that measure are made of,
-and says afterwards what was replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the few events by
-which Python code reaches objects that nobody gave it; it shares neither globals nor builtins with anybody. Native code can
-defeat both; what it cannot forge is seen from outside (`verify/program/trial.py`, `verify/timing/rounds.py`). Where to look
-next: `verify/integrity/screen.py`, the same question asked of the source.
+`TamperSeal` records, before the program is imported, the functions and classes of the modules that measure, and says afterwards
+which were replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the events by which Python code
+reaches objects that it was not given; `_WATCHED`, `_ATTEMPTS` and `_WRITES` are the rules. The hook shares neither globals nor
+builtins with any module. Native code can defeat both; what it cannot forge is measured from outside.
+Where to look next: `verify/integrity/screen.py` (the same in the source), `verify/program/trial.py`, `verify/timing/rounds.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-# Modules that measure, compare, count or write. Matched with everything below them where the name ends with a dot.
+# Modules that measure, compare, count or write. A name that ends with a dot stands for all modules below it.
 _SEALED = (
     "stitchcuda.", "torch", "torch.cuda", "torch.cuda.", "torch._tensor", "torch._ops", "torch.overrides", "torch.autograd",
     "torch.autograd.", "torch.profiler", "torch.profiler.", "torch.utils._python_dispatch", "torch.utils._pytree",
@@ -58,7 +58,7 @@ _WATCHED = {
     "code.__new__": "makes code that is not in its source",
     "marshal.loads": "makes code that is not in its source",
 }
-# Attempts at what the sandbox forbids anyway: a program that tries is no program to trust.
+# The sandbox forbids these anyway, but a program that tries them is not to be trusted.
 _ATTEMPTS = {
     "socket.connect": "reaches for the network",
     "socket.sendto": "reaches for the network",
@@ -73,45 +73,45 @@ _ATTEMPTS = {
     "os.killpg": "signals processes",
     "subprocess.Popen": "starts a process",
 }
-# What these are given as their first argument is a path that they change; `open` is looked at separately.
+# Events whose first argument is a path that changes; `open` is checked separately.
 _WRITES = (
     "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree",
 )  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# What programs ask the system about itself; all else there is memory, files or mounts that nobody gave them.
-_TOLD = frozenset(("cpuinfo", "meminfo", "stat", "loadavg", "version", "uptime", "self/status", "self/stat", "self/statm",
-                   "self/limits", "self/cgroup", "driver/nvidia/version"))  # fmt: skip
+# Files of /proc about the system or the process that a program may read. The others give access to memory, files or mounts.
+_ALLOWED_PROC = frozenset((
+    "cpuinfo", "meminfo", "stat", "loadavg", "version", "uptime", "self/status", "self/stat", "self/statm", "self/limits",
+    "self/cgroup", "driver/nvidia/version",
+))  # fmt: skip
 _MEMORY = "reads memory by its address"
-_FREE = ("/tmp/", "/dev/null", "/dev/shm/", "/var/tmp/")  # private to the program, or nothing
-# Whoever calls through these modules does what they do.
+_FREE = ("/tmp/", "/dev/null", "/dev/shm/", "/var/tmp/")  # private to the program in its sandbox, or without effect
+# What these modules do is attributed to the code that calls them.
 _THROUGH = (
     "inspect", "traceback", "subprocess", "socket", "os", "pathlib", "shutil", "tempfile", "io", "multiprocessing", "urllib",
     "http", "pty", "asyncio", "concurrent", "threading", "contextlib", "logging", "bdb", "pdb", "trace", "profile", "cProfile",
     "code", "codeop", "doctest", "timeit", "sched", "queue", "weakref", "functools", "pkgutil", "signal",
 )  # fmt: skip
-# Whoever reads these has a frame, and from there those of all callers.
+# These attributes give a frame, and from there those of all callers.
 _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _READS_FRAMES = "reads the frames of an error or a generator"
-# This looks at frames for anybody, and hands none on.
+# This function reads frames for its callers but gives none to them.
 _TRUSTED = traceback.TracebackException.__init__.__code__
 _LOADERS = ("<frozen importlib", "<frozen zipimport", "<frozen runpy")
-_PYC_HEADER = 16                           # bytes before what `marshal.loads` is given
+_PYC_HEADER = 16                           # bytes before the code in a .pyc file
 _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
-
-
 # torch.compile wraps these two when it is first used.
 _REPLACED_BY_TORCH = ("torch.nn.modules.module.Module.__init__", "torch.nn.modules.module.Module.__setstate__")
 
 
 class TamperSeal:
-    """What the measuring modules are made of at one moment."""
+    """The functions and classes of the measuring modules, as they are when this is made."""
 
     def __init__(self) -> None:
         self._held = list(_pieces())
-        self._names = frozenset(vars(torch.Tensor))  # a new one there would hide one of its base class
+        self._names = frozenset(vars(torch.Tensor))  # a new name there would hide that of its base class
 
-    def renew(self) -> None:
-        """Take what was replaced so far as the worker's own doing; called before anything of the program is imported."""
+    def accept_changes(self) -> None:
+        """Accepts what the worker itself has replaced so far. Called before anything of the program is imported."""
         self._held = [
             (holder, name, now, _code(now), full)
             for holder, name, _, _, full in self._held
@@ -119,10 +119,10 @@ class TamperSeal:
         ]
         self._names = frozenset(vars(torch.Tensor))
 
-    def teller(self) -> Callable[[], list[str]]:
-        """A function that says what was replaced since, such as "torch.cuda.synchronize was replaced"; the first ten.
+    def checker(self) -> Callable[[], list[str]]:
+        """Returns a function that lists what was replaced since, at most ten: ["torch.cuda.synchronize was replaced"].
 
-        It looks nothing up where a program could put something else: no global, no builtin, no attribute of this object.
+        The function looks up no global, no builtin and no attribute of this object, since a program could replace them.
         """
         held = tuple(
             (holder, name, value, getattr(value, "__func__", value) if code else None, *(code or (None, None)), full)
@@ -131,7 +131,7 @@ class TamperSeal:
         )
         names, tensor = self._names, vars(torch.Tensor)
 
-        def told() -> list[str]:
+        def list_replaced() -> list[str]:
             changed = [
                 full
                 for holder, name, value, function, code, defaults, full in held
@@ -141,26 +141,26 @@ class TamperSeal:
             changed += [f"torch.Tensor.{name}" for name in tensor if name not in names]
             return [f"{name} was replaced" for name in changed[:10]]
 
-        return told
+        return list_replaced
 
 
 def watch(program: Path, scratch: Path) -> Callable[[], list[str]]:
-    """From now on, what code in `program` does to frames, collected objects or functions' code, and attempts to leave its
-    `scratch` folder, start a process or reach a network, raise and are told by the function that is returned.
+    """Watches the program in the folder `program` from now on; returns a function that lists what it did.
 
-    Irreversible: the worker is thrown away. The hook is made of copies, in a namespace and with builtins that no module holds:
-    what a program replaces, even for a moment, is not what it looks up.
+    PermissionError is raised in code that reads frames, lists objects, changes the code of functions, writes outside of
+    `scratch`, starts a process or reaches for a network. It cannot be undone. The hook consists of copies of this file's
+    functions, in a namespace and with builtins that no module holds, so that a program cannot replace what they look up.
     """
     apart = dict(globals())
     apart["__builtins__"] = dict(vars(builtins))
     for name, value in globals().items():
         if isinstance(value, FunctionType) and value.__module__ == __name__:
             apart[name] = FunctionType(value.__code__, apart, name, value.__defaults__)
-    logging._srcfile = None                # as its documentation has it: no record looks for its caller
-    for module in (signal, sys.modules["_signal"]):       # a handler is given the frame that it interrupts
+    logging._srcfile = None                # documented: log records then do not look for their caller's frame
+    for module in (signal, sys.modules["_signal"]):       # a signal handler would get the interrupted frame
         vars(module)["signal"] = _refuse_handlers
-    told: Callable[[], list[str]] = apart["_install"](f"{program}", f"{scratch}/")
-    return told
+    list_deeds: Callable[[], list[str]] = apart["_install"](f"{program}", f"{scratch}/")
+    return list_deeds
 
 
 def _refuse_handlers(*_: object) -> None:
@@ -168,47 +168,52 @@ def _refuse_handlers(*_: object) -> None:
 
 
 def _install(root: str, own: str) -> Callable[[], list[str]]:
+    """Installs the audit hook. `root`: the program's folder; `own`: its scratch folder. Returns a function that lists deeds.
+
+    For each watched event the hook goes up the stack, past library code that works for its caller, to the code that is
+    responsible. The event is refused if that code is the program's.
+    """
     getframe = sys._getframe
-    busy = threading.local()               # the hook's own look at frames is an event too
+    busy = threading.local()               # the hook's own use of frames raises events too
     through = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
     libraries = _libraries(root, own)
-    others = ("<", *libraries)             # what code is called that is of no file, or of a library's
+    others = ("<", *libraries)             # how the file names of code without a file, or of a library, begin
     python = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
-    claimed: set[str] = set()              # names of files under which the program compiled what does not stand there
-    lent: dict[int, CodeType] = {}         # what a library runs under the program's names, such as C++ frames in a traceback
-    watched = _WATCHED | _ATTEMPTS         # of its own: a program may empty those
+    claimed: set[str] = set()              # file names under which the program compiled other code than the file's
+    foreign: dict[int, CodeType] = {}      # code of libraries under the program's file names, such as C++ frames in a traceback
+    watched = _WATCHED | _ATTEMPTS         # a copy: a program could empty those
     seen: list[str] = []
 
-    def theirs(frame: FrameType) -> bool:  # all that is no library's, such as a file that the program wrote
+    def theirs(frame: FrameType) -> bool:  # the program's is all that is not a library's, such as a file that it wrote
         name = frame.f_code.co_filename
         outside = name.startswith(root) or name in claimed or not name.startswith(others)
-        return outside and id(frame.f_code) not in lent
+        return outside and id(frame.f_code) not in foreign
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        what = watched.get(event) or _other(event, args, own)
+        what = watched.get(event) or _judge_event(event, args, own)
         if not what or getattr(busy, "now", False):
             return
         busy.now = True
         try:
             frame = getframe(1)
-            means = what != _READS_FRAMES or _means(frame, args[1])
-            if event in ("compile", "exec", "marshal.loads") and _stands(frame, event, args, libraries):
+            by_name = what != _READS_FRAMES or _names_attribute(frame, args[1])
+            if event in ("compile", "exec", "marshal.loads") and _is_code_of_file(frame, event, args, libraries):
                 return
             while frame is not None and not theirs(frame) and (
-                what == _MEMORY or not means or _passes_on(frame, through)
+                what == _MEMORY or not by_name or _passes_on(frame, through)
                 or (event == "sys._getframe" and _is_private(frame))
-                or id(frame.f_code) in lent
+                or id(frame.f_code) in foreign
                 or (event in ("compile", "marshal.loads") and frame.f_code.co_filename.startswith(_LOADERS))
                 or (event in ("compile", "exec") and _is_pythons(frame.f_code.co_filename, python))
             ):
-                if means and frame.f_code is _TRUSTED:
+                if by_name and frame.f_code is _TRUSTED:
                     return
                 frame = frame.f_back  # type: ignore[assignment]
-            charged = frame is None or theirs(frame)  # who has no caller at all was started by the program
+            charged = frame is None or theirs(frame)  # without a caller it is a thread that the program started
             if event == "compile" and charged:
                 claimed.add(args[1])
             if event == "exec" and frame is not None and not charged and not frame.f_code.co_filename.startswith("<"):
-                lent[id(args[0])] = args[0]
+                foreign[id(args[0])] = args[0]
             if event in ("compile", "exec") or not charged:
                 return
             where = f"{frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}" if frame else "a thread"
@@ -221,16 +226,16 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
     return lambda: [*seen]
 
 
-def _means(frame: FrameType, name: str) -> bool:
-    """Whether the code that reads an attribute says so itself, rather than for somebody who gave it the name."""
+def _names_attribute(frame: FrameType, name: str) -> bool:
+    """Whether the code itself names the attribute that it reads, rather than getting the name from its caller."""
     return name in frame.f_code.co_names and not frame.f_code.co_filename.startswith("<")
 
 
 def _libraries(root: str, own: str) -> tuple[str, ...]:
-    """Where the code lies that is nobody's under judgement: no folder in which the program is or may write."""
+    """The folders with code of libraries: none that contains the program or its scratch folder."""
     places = [*map(str, sysconfig.get_paths().values()), *sys.path]
     for name, module in list(sys.modules.items()):
-        if "." not in name:                # what is installed in place lies in no folder of these
+        if "." not in name:                # packages installed in development mode lie elsewhere
             places += [*map(str, getattr(module, "__path__", ()))] or [os.path.dirname(getattr(module, "__file__", None) or "")]
     kept: tuple[str, ...] = ()
     for place in sorted({f"{place.rstrip('/')}/" for place in places if place.startswith("/")}, key=len):
@@ -240,17 +245,17 @@ def _libraries(root: str, own: str) -> tuple[str, ...]:
 
 
 def _is_private(frame: FrameType) -> bool:
-    """Whether it is in a function that other code of its library calls: it works for its caller."""
+    """Whether it runs a private function of a library, which works for its caller."""
     return frame.f_code.co_name.startswith("_") and not frame.f_code.co_name.startswith("__")
 
 
 def _is_pythons(name: str, python: tuple[str, ...]) -> bool:
-    """Whether it is a file of the standard library: what compiles there does it for somebody."""
+    """Whether it is a file of the standard library, which compiles code only for its callers."""
     return name.startswith(python) and "-packages/" not in name
 
 
-def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tuple[str, ...]) -> bool:
-    """Whether what becomes code is what its file holds, or is named after no file."""
+def _is_code_of_file(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tuple[str, ...]) -> bool:
+    """Whether what is compiled or run is the content of the library file that it names, or names no file."""
     if event == "exec":
         from_file = args[0].co_filename if isinstance(args[0], CodeType) else "<"
         return from_file.startswith(("<", *libraries))
@@ -258,7 +263,7 @@ def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tupl
         source, name, skipped = *args, 0
         if not isinstance(name, str) or (name.startswith("<") and not name.startswith("<frozen")):
             return True
-    else:                                  # as importlib reads what it compiled earlier
+    else:                                  # marshal.loads: importlib reads a .pyc file
         source, name, skipped = args[0], frame.f_locals.get("bytecode_path"), _PYC_HEADER
         if not frame.f_code.co_filename.startswith("<frozen importlib") or not isinstance(name, str):
             return False
@@ -272,8 +277,8 @@ def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tupl
         return False
 
 
-def _other(event: str, args: tuple[Any, ...], own: str) -> str:
-    """What an event does that matters only with certain arguments; "" where it does not matter."""
+def _judge_event(event: str, args: tuple[Any, ...], own: str) -> str:
+    """Says what is wrong with an event that is refused only with certain arguments; "" if nothing is."""
     if event in ("compile", "exec"):
         return "makes code that is not in its source"
     if event in ("object.__setattr__", "object.__delattr__"):
@@ -288,7 +293,7 @@ def _other(event: str, args: tuple[Any, ...], own: str) -> str:
 
 
 def _of_process(path: Any) -> str:
-    """What opening a file of /proc is, however its path is written; "" for any other."""
+    """Says what is wrong with opening this file of /proc, however its path is written; "" for allowed and other files."""
     if not isinstance(path, str | bytes | PathLike):
         return ""
     for full in (abspath(path := fsdecode(path)), realpath(path)):
@@ -297,27 +302,28 @@ def _of_process(path: Any) -> str:
             own = inner.replace(f"{getpid()}/", "self/", 1) if inner.startswith(f"{getpid()}/") else inner
             if own.endswith("/mem"):
                 return _MEMORY
-            if own not in _TOLD and not own.startswith(("sys/", "driver/")):
+            if own not in _ALLOWED_PROC and not own.startswith(("sys/", "driver/")):
                 return f"opens {full[:80]}"
     return ""
 
 
 def _outside(path: Any, own: str) -> str:
     if not isinstance(path, str | bytes | PathLike):
-        return ""                          # a descriptor that is open already
+        return ""                          # a file descriptor that is already open
     full = abspath(fsdecode(path))
     return "" if f"{full}/".startswith(own) or full.startswith(_FREE) else f"writes to {full[:80]}, outside of its folder"
 
 
 def _passes_on(frame: FrameType, library: tuple[str, ...]) -> bool:
+    """Whether it runs code that works for its caller: a module of `_THROUGH`, or code made from a string."""
     name = frame.f_code.co_filename
-    if name.startswith("<"):               # made of a text, by whoever calls it
+    if name.startswith("<"):
         return not name.startswith(_LOADERS)
     return "/site-packages/" not in name and any(part in name for part in library)
 
 
 def _pieces() -> Iterator[tuple[dict[str, Any], str, Any, Any, str]]:
-    """(namespace, name, value, code, full name) of every function and class of the sealed modules and of their classes."""
+    """Yields (namespace, name, value, code, full name) of each function and class of the sealed modules and their classes."""
     for module_name, module in list(sys.modules.items()):
         if not isinstance(module, ModuleType) or not _is_sealed(module_name):
             continue
@@ -336,11 +342,12 @@ def _is_sealed(name: str) -> bool:
 
 
 def _code(value: Any) -> Any:
+    """A Python function's (code, defaults); None for anything else."""
     function = getattr(value, "__func__", value)
     return (function.__code__, function.__defaults__) if isinstance(function, FunctionType) else None
 
 
 @cache
 def seal() -> TamperSeal:
-    """This process's, made when first asked for: by the process that workers are forked from, so that no worker pays for it."""
+    """This process's seal. The forkserver makes it by its first call, so that no worker spends time on it."""
     return TamperSeal()

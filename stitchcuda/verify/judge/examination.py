@@ -23,7 +23,7 @@ from typing import NamedTuple
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
 from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, declared_sizes, reloaded, resized
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw_other_sizes, read_free_sizes, redraw_parameters
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
 from stitchcuda.verify.judge import correctness
@@ -117,7 +117,7 @@ class Examination:
             first_worker.callback(resources.background.tidy, worker.close)
             # While the program is built, the reference draws the other input sets: loading needs only the first.
             completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, seeds))
-            again = resources.background.ask(lambda: reloaded(resources.ask, secret_inputs) if fresh else None)
+            again = resources.background.ask(lambda: redraw_parameters(resources.ask, secret_inputs) if fresh else None)
             worker.expire_in(resources.limits.check_s)
             trial = Trial(worker, secret_inputs, resources.construction(), resources.target, resources.limits)
             if two and not is_large(secret_inputs):
@@ -131,7 +131,7 @@ class Examination:
                 reason = state_mismatch.explain_missing_state(resources.ask, secret_inputs, trial.state, failure, terms)
                 return correctness.failed_check(trial, reason)
             try:
-                others = resized(resources.ask, secret_inputs, declared_sizes(program)) if fresh else []
+                others = draw_other_sizes(resources.ask, secret_inputs, read_free_sizes(program)) if fresh else []
             except WorkerFailed as failure:
                 return correctness.failed_check(trial, failure)
             with resources.turn(worker):
@@ -170,8 +170,8 @@ class Examination:
             result = result.model_copy(update={"whole": int(work["work"])})
             if trial.traced:
                 most = len(secret_inputs.sets[0].names) + str(secret_inputs.sets[0].structure).count("'tensor':")
-                alone = device_time.computed(work, trial.traced, trial.own, most=most)
-                taken = max(device_time.taken(work, trial.traced, trial.own), alone)
+                alone = device_time.share_without_copies(work, trial.traced, trial.own, most=most)
+                taken = max(device_time.share_taken_over(work, trial.traced, trial.own), alone)
                 shares = zip(("replaced", "exchanged"), taken, strict=True)
                 result = result.model_copy(update=dict(shares))
             # Done even if the worker reports no kernels: it need not be believed.

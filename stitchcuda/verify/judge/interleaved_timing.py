@@ -22,7 +22,7 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.inputs.timed_inputs import TimedInputs
 from stitchcuda.verify.integrity import speed_of_light
 from stitchcuda.verify.judge.judge_resources import TIMINGS, Born, JudgeResources
-from stitchcuda.verify.processes.pausing import ProgramProcesses, threads_below
+from stitchcuda.verify.processes.pausing import ProgramProcesses, count_threads
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.timing import rounds
@@ -97,14 +97,14 @@ class InterleavedTiming:
         others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
         result = rounds.time_interleaved(
             self._resources.reference_worker(), previous, program, given, self._resources.limits,
-            threads=lambda: threads_below(program.pid), core=rounds.fastest_core(), hold=others.held,
+            threads=lambda: count_threads(program.pid), core=rounds.fastest_core(), hold=others.pause_others,
         )  # fmt: skip
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
             result = result.model_copy(update={"notes": (*result.notes, note)})
         inputs = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(secret_inputs.state)}
         facts = self._resources.ask("ceiling", matters=False, **inputs)
-        return speed_of_light.judged(
+        return speed_of_light.apply_floor(
             result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),
             bandwidth=facts["bandwidth"], l2=facts["l2"],
             matters=lambda: self._resources.ask("ceiling", matters=True, **inputs)["matters"],

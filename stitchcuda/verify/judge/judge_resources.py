@@ -130,7 +130,7 @@ class JudgeResources:
         """Starts a worker for a copy of the program. Nothing is loaded yet."""
         with contextlib.ExitStack() as stack:
             copy = stack.enter_context(self.program_copy(str(program)))
-            worker = stack.enter_context(self.background.lent(self.worker(copy, secret_inputs)))
+            worker = stack.enter_context(self.background.close_later(self.worker(copy, secret_inputs)))
             return Born(copy, worker, stack.pop_all())
 
     def load_program(
@@ -176,9 +176,9 @@ class JudgeResources:
     def extend_inputs(self, secret_inputs: SecretInputs, seeds: int) -> None:
         """Draws input sets until there are `seeds`. Raises `BadInput` if the reference's outputs do not depend on them."""
         with self._shared.draw_lock:
-            extend(self.ask, secret_inputs, seeds, tell=secret_inputs.measure_soon)
+            extend(self.ask, secret_inputs, seeds)
             if self._shared.output_notes is None and seeds > 1:
-                refusal, notes = degenerate.reasons(self.ask, secret_inputs)
+                refusal, notes = degenerate.check_reference(self.ask, secret_inputs)
                 if refusal:
                     raise BadInput(refusal)
                 self._shared.output_notes = tuple(notes)
@@ -210,7 +210,7 @@ class JudgeResources:
         return Construction(
             init=Path(facts["init"]), init_structure=facts["init_structure"], init_seed=facts["init_seed"],
             training=facts["training"], state_names=facts["state_names"],
-            state=input_terms.told(facts["state"]),
+            state=input_terms.read_reference_tensors(facts["state"]),
             precision=self.settings.precision,
         )  # fmt: skip
 

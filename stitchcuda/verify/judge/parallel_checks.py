@@ -25,7 +25,7 @@ from stitchcuda.state import CheckResult
 from stitchcuda.tools.build.compilers import free_gib
 from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
-from stitchcuda.verify.integrity.snapshot import look
+from stitchcuda.verify.integrity.snapshot import check_readable
 from stitchcuda.verify.judge.examination import Examination
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 
@@ -59,7 +59,7 @@ class ParallelChecks:
         alone: dict[str, str] = {}         # programs that are judged one after the other, and why
         for program in programs:
             try:
-                look(Path(program))
+                check_readable(Path(program))
                 alone[program] = ""
             except BadInput as error:      # of the program's own files
                 results[program] = CheckResult(ok=False, tier="compiled", reasons=(str(error),))

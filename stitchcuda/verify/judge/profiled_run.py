@@ -24,7 +24,7 @@ from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.processes.file_grants import handed, lent
+from stitchcuda.verify.processes.file_grants import grant, grant_library
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import Trial
 
@@ -65,7 +65,7 @@ class ProfiledRun:
         given, program = secret_inputs.sets[0], Path(trial.load_message["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="profiled-") as name:
             folder = Path(name)
-            with lent(folder, trial.built.init, secret_inputs.state, given.inputs) as (init, state, inputs):
+            with grant(folder, trial.built.init, secret_inputs.state, given.inputs) as (init, state, inputs):
                 answers = [_readable_library(answer, folder) for answer in worker.built]
                 self._order |= {
                     "load": trial.load_message | {"init": init, "state": state},
@@ -99,4 +99,4 @@ def _readable_library(answer: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Returns the builder's answer with its library in `folder`, where the sandbox can read it."""
     if "path" not in answer or answer.get("shared"):
         return answer
-    return answer | {"path": str(handed(folder, Path(answer["path"])))}
+    return answer | {"path": str(grant_library(folder, Path(answer["path"])))}

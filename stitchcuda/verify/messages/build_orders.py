@@ -1,8 +1,8 @@
-"""What a program worker asks to be built, as a record: made here out of tvm-ffi's and torch's own arguments.
+"""Makes build orders, the records that say which library a program worker needs, from tvm-ffi's and torch's arguments.
 
-A worker runs no compiler and writes no cache. Its order crosses to the judge, who hands it to the builder; the builder checks
-every field of it as a stranger's. Where to look next: `verify/program/build_interceptor.py` (who orders),
-`verify/program/builder_worker.py` (who builds).
+A worker runs no compiler and writes to no cache. It sends its order to the judge, who passes it to the builder; the builder
+trusts no field of it. Where to look next: `verify/program/build_interceptor.py` (who orders),
+`verify/program/builder_worker.py` (who checks and builds).
 """
 
 from __future__ import annotations
@@ -20,64 +20,67 @@ from stitchcuda.state import Record
 from stitchcuda.verify.messages.wire import Channel
 
 Build = Callable[[dict[str, Any]], dict[str, Any]]
-"""Sends an order; its answer is `{"path": …}` or `{"error": …, "kind": …}`."""
+"""Sends an order's JSON fields; returns the builder's answer, `{"path": …}` or `{"error": …, "kind": …}`."""
 
 
 class BuildFailed(Exception):
-    """The compiler refused a program's sources; the text is what a person or a model should read."""
+    """The compiler refused a program's sources. The text is for a person or a model to read."""
 
 
 class BuildOrder(Record):
-    """One library. Sources are files of the program's folder, texts that it wrote elsewhere, or inline pieces."""
+    """An order for one library, from files of the program's folder, from texts it wrote elsewhere, or from inline sources."""
 
-    style: Literal["tvm", "torch", "runtime"]          # the last: the simulator's own, made of nothing of the program's
+    style: Literal["tvm", "torch", "runtime"]          # "runtime": the simulator's own library, with no source of the program
     name: str
     sources: tuple[str, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()            # (file name, text)
     cpp: tuple[str, ...] = ()
     cuda: tuple[str, ...] = ()
-    inline: bool = False                               # made of `cpp` and `cuda`
-    functions: tuple[tuple[str, str], ...] | None = None  # (exported name, what documents it)
+    inline: bool = False                               # the sources are `cpp` and `cuda`
+    functions: tuple[tuple[str, str], ...] | None = None  # (exported name, its docstring)
     cflags: tuple[str, ...] = ()
     cuda_flags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
-    headers: bool = True                               # torch's own headers in front of inline pieces
-    module: bool = True                                # imported by Python; else torch registers what is in it
-    skip: bool = False                                 # kernels get switches
+    headers: bool = True                               # put torch's headers in front of inline sources
+    module: bool = True                                # a Python module; else a library whose operators torch registers
+    skip: bool = False                                 # build kernels with switches, so that they can be left out
 
 
-def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool) -> BuildOrder:
-    """The order for these arguments of `build`, `load` or their inline forms, in tvm-ffi's or torch's names."""
+def make_order(
+    name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool
+) -> BuildOrder:
+    """Makes the order for a call of `build`, `load` or their inline forms. `options`: its arguments by tvm-ffi's or torch's
+    names. Raises `BuildFailed` or `Unsupported` for options that are not supported, `BadInput` for unreadable sources."""
     if options.get("embed_cubin"):
         raise BuildFailed("embed_cubin is not supported: a program is built from its own sources only")
     if options.get("is_standalone"):
         raise Unsupported("an extension that is a program of its own", name, 1)
     inline = "cpp_sources" in options or "cuda_sources" in options
-    files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in listed(options.get(group))]
+    files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in as_list(options.get(group))]
     own, texts = [], []
     for file in (Path(item).resolve() for item in files):
         if file.is_relative_to(program.resolve()):
             own.append(str(file))
-        else:                              # written at run time, in a folder that only this process has
+        else:                              # written at run time, in a folder that the builder cannot see
             texts.append((file.name, _text(file)))
     functions = options.get("functions")
     named = functions if isinstance(functions, Mapping) else {
-        function: function if style == "torch" else "" for function in listed(functions)
+        function: function if style == "torch" else "" for function in as_list(functions)
     }
     return BuildOrder(
         style=style,
         name=str(name),
         sources=tuple(own),
         texts=tuple(texts),
-        cpp=tuple(listed(options.get("cpp_sources"))),
-        cuda=tuple(listed(options.get("cuda_sources"))),
+        cpp=tuple(as_list(options.get("cpp_sources"))),
+        cuda=tuple(as_list(options.get("cuda_sources"))),
         inline=inline,
         functions=None if functions is None else tuple((str(key), str(value)) for key, value in named.items()),
-        cflags=tuple(listed(options.get("extra_cflags"))),
-        cuda_flags=tuple(listed(options.get("extra_cuda_cflags"))),
-        ldflags=tuple(listed(options.get("extra_ldflags"))),
-        includes=tuple(listed(options.get("extra_include_paths"))),
+        cflags=tuple(as_list(options.get("extra_cflags"))),
+        cuda_flags=tuple(as_list(options.get("extra_cuda_cflags"))),
+        ldflags=tuple(as_list(options.get("extra_ldflags"))),
+        includes=tuple(as_list(options.get("extra_include_paths"))),
         headers=not options.get("no_implicit_headers"),
         module=bool(options.get("is_python_module", True)),
         skip=skip,
@@ -85,27 +88,28 @@ def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any
 
 
 def digest(order: Mapping[str, Any]) -> str:
-    """Names an order by all that it says."""
+    """The SHA-256 of all fields of an order, in hexadecimal."""
     return hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()
 
 
-def library(answer: Mapping[str, Any]) -> Path:
-    """The path in a builder's answer. Raises what a build in this very process would have raised."""
+def library_path(answer: Mapping[str, Any]) -> Path:
+    """The library's path in a builder's answer. Raises `Unsupported`, `Unavailable` or `BuildFailed` for an error in it."""
     if "path" in answer:
         return Path(answer["path"])
-    said = str(answer.get("error", "the builder gave no answer"))
+    error = str(answer.get("error", "the builder gave no answer"))
     if answer.get("kind") == "refused":
         raise Unsupported(answer["construct"], answer["file"], answer["line"])
-    raise Unavailable(said) if answer.get("kind") == "unavailable" else BuildFailed(said)
+    raise Unavailable(error) if answer.get("kind") == "unavailable" else BuildFailed(error)
 
 
-def through(channel: Channel) -> Build:
-    """Orders by the channel on which the judge waits for an answer to its own question; threads take turns."""
-    turn = threading.Lock()
+def order_over(channel: Channel) -> Build:
+    """Returns a function that sends orders over the worker's channel to the judge, while the judge waits for an answer to its
+    own question. Any thread may call it."""
+    lock = threading.Lock()
     send, receive = channel.sender(), channel.receiver()
 
     def build(order: dict[str, Any]) -> dict[str, Any]:
-        with turn:
+        with lock:
             send({"build": order})
             answer: dict[str, Any] = receive()["built"]
             return answer
@@ -113,8 +117,8 @@ def through(channel: Channel) -> Build:
     return build
 
 
-def listed(value: Any) -> list[str]:
-    """Torch and tvm-ffi take one path or text where they take a list of them."""
+def as_list(value: Any) -> list[str]:
+    """An option as a list of strings: torch and tvm-ffi accept a single path or text, or several."""
     if value is None:
         return []
     if isinstance(value, str | Path):

@@ -1,7 +1,7 @@
-"""JSON by the interpreter's own C functions, bound when this is imported: replacing `json.*` later changes nothing here.
+"""Reads and writes JSON by the interpreter's C functions, bound at import: replacing `json.*` later changes nothing here.
 
-A worker forms its answers, and reads its questions, in a process that runs generated code; whatever Python-level function lay
-in between could be replaced by it. Native code can still do so. Where to look next: `verify/messages/wire.py`.
+A program worker writes its answers and reads its questions in a process that runs generated code, which could replace any
+Python function in between. Native code still can. Where to look next: `verify/messages/wire.py` (the messages).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-globals()["__builtins__"] = dict(vars(builtins))  # for the functions below, whatever becomes of those that all use
+globals()["__builtins__"] = dict(vars(builtins))  # the functions below use this copy, whatever a program replaces later
 
 
-def _foreign(value: object) -> Any:
+def _refuse(value: object) -> Any:
     raise TypeError(f"a value of type {type(value).__name__} is not JSON")
 
 
 _CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_scanned = make_scanner(
+_scan = make_scanner(
     SimpleNamespace(
         strict=True, object_hook=None, object_pairs_hook=None, parse_float=float, parse_int=int,
         parse_constant=_CONSTANTS.__getitem__,
@@ -29,42 +29,42 @@ _scanned = make_scanner(
 
 
 def writer() -> Callable[[Any], bytes]:
-    """A `dumped` that looks up no global and no builtin: they could be others by then."""
-    joined = "".join
-    encoded = make_encoder(None, _foreign, encode_basestring_ascii, None, ": ", ", ", False, False, True)
+    """Returns a `dump` that looks up no global and no builtin, since a program may have replaced them."""
+    join = "".join
+    encode = make_encoder(None, _refuse, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
-    def dumped(value: Any) -> bytes:
-        """What `json.dumps` makes of it. Raises TypeError for what is not JSON."""
-        return joined(encoded(value, 0)).encode()
+    def dump(value: Any) -> bytes:
+        """What `json.dumps` writes, as bytes. Raises TypeError for a value that is not JSON."""
+        return join(encode(value, 0)).encode()
 
-    return dumped
+    return dump
 
 
-dumped = writer()
+dump = writer()
 
 
 def reader() -> Callable[[bytearray], Any]:
-    """The same for reading what can be trusted: the value that a line begins with."""
-    scanned = _scanned
+    """Returns a function that reads the value at the start of a trusted line, and looks up no global and no builtin."""
+    scan = _scan
 
     def read(data: bytearray) -> Any:
-        return scanned(data.decode(), 0)[0]
+        return scan(data.decode(), 0)[0]
 
     return read
 
 
-def first(text: str) -> tuple[Any, int]:
-    """(the value that the text begins with, where it ends). Raises ValueError or RecursionError."""
+def load_first(text: str) -> tuple[Any, int]:
+    """Returns (the value at the start of the text, where it ends). Raises ValueError or RecursionError."""
     try:
-        return _scanned(text, 0)
+        return _scan(text, 0)
     except StopIteration:
         raise ValueError("no JSON") from None
 
 
-def loaded(data: bytes) -> Any:
-    """The one value that a line holds. Raises ValueError or RecursionError."""
+def load(data: bytes) -> Any:
+    """The only value in a line. Raises ValueError or RecursionError."""
     text = data.decode().strip()
-    value, end = first(text)
+    value, end = load_first(text)
     if end != len(text):
         raise ValueError("more than one value")
     return value

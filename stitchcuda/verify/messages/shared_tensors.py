@@ -1,13 +1,13 @@
-"""Tensors that share memory, remade so that they still do: copied, moved, widened or given other values (torch).
+"""Replaces the tensors in nested arguments (copied, moved, widened, changed) so that those that share memory still do.
 
-`remade` looks at nested arguments as a whole, because what `forward(x, x)` or `forward(x, x[1:])` shares is lost when every
-tensor is copied on its own. Where to look next: `verify/reference/float64_truth.py` and `verify/reference/reference.py`, which
-use it; `verify/messages/tensor_file.py` for files.
+`replace_tensors` looks at the arguments as a whole, because `forward(x, x)` or `forward(x, x[1:])` would no longer share memory
+if each tensor were copied on its own. Where to look next: `verify/reference/float64_truth.py` and
+`verify/reference/reference.py` (who use it), `verify/messages/tensor_file.py` (the same for files).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,15 +15,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 
-def remade(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`arguments` with every tensor replaced by what `change` makes of it; tensors that overlap do so afterwards.
+def replace_tensors(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Returns `arguments` with every tensor replaced by `change(tensor)`. Tensors that overlap in memory do so afterwards.
 
-    For overlapping tensors `change` sees their common memory as one flat tensor and must keep its length. Where they do not
-    have one dtype, or `change` returns the flat tensor itself, they are left or changed one by one.
+    For overlapping tensors `change` is called once, with their common memory as one flat tensor, whose length it must keep. If
+    it returns that tensor itself, they stay as they are. Overlapping tensors of different dtypes are changed one by one.
     """
     leaves, spec = pytree.tree_flatten(arguments)
     tensors = [(position, leaf) for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    for group in groups([tensor for _, tensor in tensors]):
+    for group in group_by_memory([tensor for _, tensor in tensors]):
         members = [tensors[number] for number in group]
         first = members[0][1]
         if len(members) == 1:
@@ -47,8 +47,8 @@ def remade(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def groups(tensors: list[Tensor]) -> list[list[int]]:
-    """Positions of tensors by overlapping memory; one without elements is on its own."""
+def group_by_memory(tensors: list[Tensor]) -> list[list[int]]:
+    """Groups the positions of tensors whose memory overlaps; a tensor without elements is a group of its own."""
     ranges = []
     for number, tensor in enumerate(tensors):
         begin = int(tensor.storage_offset()) * tensor.itemsize
@@ -69,7 +69,7 @@ def groups(tensors: list[Tensor]) -> list[list[int]]:
 
 
 def alias(tensor: Tensor) -> Tensor:
-    """Another object for the same memory: who is given it can change that object's class or lifetime, and not `tensor`'s."""
+    """Returns another tensor object for the same memory: whoever changes its class or drops it leaves `tensor` as it is."""
     return tensor.detach()
 
 
@@ -79,12 +79,17 @@ def memory_of(tensor: Tensor) -> tuple[int, int]:
 
 
 def is_dense(value: Any) -> bool:
-    """Whether its bytes lie as its strides say; what is no tensor is fine."""
+    """Whether `value` is a plain strided tensor, or no tensor at all."""
     return not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized)
 
 
 def extent(tensor: Tensor) -> int:
-    """Elements of memory from the first to the last of a tensor."""
-    if tensor.numel() == 0:
+    """The number of elements of memory from a tensor's first to its last element, gaps included."""
+    return strided_extent(tensor.shape, tensor.stride())
+
+
+def strided_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The same for a shape and strides; 0 for an empty tensor."""
+    if 0 in shape:
         return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

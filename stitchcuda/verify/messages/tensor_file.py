@@ -1,9 +1,9 @@
-"""Tensors as files between processes, and how a file that a hostile process wrote is read.
+"""Writes tensors to safetensors files, and reads such files safely even if a hostile process wrote them.
 
-The format is safetensors: one span of bytes for each piece of memory, with dtype, shape, strides and place of every tensor as
-metadata. Tensors that overlap in memory share a span, so that they overlap again where they are read. A reader maps nothing
-(its writer could cut the file short under it), believes no number before it has checked it, follows no link and waits for
-nobody. It does not judge values. Where to look next: `verify/messages/wire.py`.
+A file holds a span of bytes for each piece of memory, and as metadata the dtype, shape, strides and position of each tensor.
+Tensors that overlap in memory share a span, so that they overlap again in the process that reads them. A reader maps no memory
+(the writer could truncate the file under it), checks every number before it uses it, follows no link and never blocks. It does
+not look at values. Where to look next: `verify/messages/wire.py` (the messages that name the files).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import ctypes
 import json
 import os
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from stitchcuda.verify.messages import json_text
+from stitchcuda.verify.messages.shared_tensors import extent, group_by_memory, strided_extent
 
 _HEADER_LIMIT = 16 * 2**20
 _TENSORS_LIMIT = 65_536
 _DIMENSIONS_LIMIT = 64
-_ELEMENTS_LIMIT = 2**48                    # of one tensor, however little memory its strides give it
-_ALIGNMENT = 64                            # of spans in the file
-_UNIT = 16                                 # spans begin at multiples of the widest element, as torch's storages do
+_ELEMENTS_LIMIT = 2**48                    # of one tensor; with stride 0 they may take little memory
+_ALIGNMENT = 64                            # of the spans' lengths in the file, in bytes
+_UNIT = 16                                 # a span begins at a multiple of the widest element's size, as torch's storages do
 
 _TYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -39,11 +39,11 @@ _TYPES: dict[str, torch.dtype] = {
 
 
 class WireError(Exception):
-    """A value that cannot travel, or a file or message that is not what was agreed."""
+    """A value that cannot be sent, or a malformed file or message."""
 
 
 def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
-    """Write the memory of each tensor, in order. Raises `WireError` for a dtype that cannot travel."""
+    """Writes the memory of each tensor, in order. Raises `WireError` for a dtype that cannot be sent."""
     bare = [_bare(tensor) for tensor in tensors]
     spans, places = _spans(bare)
     layout = []
@@ -54,13 +54,13 @@ def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
         layout.append({
             "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
         })  # fmt: skip
-    header: dict[str, Any] = {"__metadata__": {"layout": json_text.dumped(layout).decode()}}
+    header: dict[str, Any] = {"__metadata__": {"layout": json_text.dump(layout).decode()}}
     position = 0
     for number, span in enumerate(spans):
         length = _padded(span.numel())
         header[f"{number:05d}"] = {"dtype": "U8", "shape": [length], "data_offsets": [position, position + length]}
         position += length
-    text = json_text.dumped(header)
+    text = json_text.dump(header)
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -70,18 +70,18 @@ def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
 
 
 def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = None) -> list[torch.Tensor]:
-    """Read what `write_tensors` wrote: private copies with the recorded layout. Raises `WireError` when the file lies.
+    """Reads what `write_tensors` wrote, as private copies with the recorded strides. Raises `WireError` for a malformed file.
 
-    `limit_bytes`: the file was written by a process that is not trusted. It must be its only link and belong to this user, and
-    no more than so many bytes are read.
+    `limit_bytes`: given for a file of an untrusted process. The file must have a single name and belong to this user, and may
+    not be larger than this.
     """
     try:
-        # O_NONBLOCK: nobody may ever write into a FIFO.
+        # O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise WireError(f"unreadable tensors: {error.strerror}") from error
     try:
-        size = _examined(fd, limit_bytes)
+        size = _checked_size(fd, limit_bytes)
         header, start = _header(fd, size)
         spans = [_span(fd, start + begin, end - begin) for begin, end in _offsets(header, size - start)]
         layout = json.loads(header["__metadata__"]["layout"])
@@ -98,36 +98,25 @@ def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = N
 
 
 def _bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor with the same values, without gradient, subclass, or lazy conjugation and negation."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 
 def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[int, int]]]:
-    """(bytes of each piece of memory on the CPU, (piece, offset in it) of each tensor); overlapping tensors share a piece."""
-    ranges = []
-    for number, tensor in enumerate(tensors):
-        begin = int(tensor.storage_offset()) * tensor.itemsize
-        end = begin + _extent(tensor.shape, tensor.stride()) * tensor.itemsize
-        storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
-        ranges.append((storage, begin - begin % _UNIT if end > begin else begin, end, number))
-    ranges.sort(key=lambda span: (span[0], span[1]))
+    """Returns (the bytes of each piece of memory, on the CPU; (piece, byte offset in it) of each tensor)."""
     spans: list[torch.Tensor] = []
     places = [(0, 0)] * len(tensors)
-    group: list[int] = []                  # tensors of the piece under way
-    place: tuple[str, int] | None = None
-    low = high = 0
-    for storage, begin, end, number in ranges:
-        if end <= begin:
-            continue                       # no elements: no memory
-        if storage != place or begin >= high:
-            if group:
-                spans.append(_bytes(tensors[group[0]], low, high))
-            group, place, low, high = [], storage, begin, end
-        group.append(number)
-        high = max(high, end)
-        places[number] = (len(spans), int(tensors[number].storage_offset()) * tensors[number].itemsize - low)
-    if group:
-        spans.append(_bytes(tensors[group[0]], low, high))
+    for group in group_by_memory(tensors):
+        members = [tensors[number] for number in group]
+        if members[0].numel() == 0:
+            continue                       # a tensor without elements has no memory, and is alone in its group
+        begins = [int(tensor.storage_offset()) * tensor.itemsize for tensor in members]
+        low = min(begins) - min(begins) % _UNIT
+        high = max(begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, members, strict=True))
+        for number, begin in zip(group, begins, strict=True):
+            places[number] = (len(spans), begin - low)
+        spans.append(_bytes(members[0], low, high))
     return spans, places
 
 
@@ -144,8 +133,8 @@ def _memory(span: torch.Tensor) -> memoryview:
     return memoryview((ctypes.c_char * length).from_address(span.data_ptr())).cast("B") if length else memoryview(b"")
 
 
-def _examined(fd: int, limit_bytes: int | None) -> int:
-    """The size of an open file that may be read."""
+def _checked_size(fd: int, limit_bytes: int | None) -> int:
+    """The size in bytes of an open file, after checks of its kind, owner and size. Raises `WireError`."""
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode):
         raise WireError("unreadable tensors: not a regular file")
@@ -158,7 +147,7 @@ def _examined(fd: int, limit_bytes: int | None) -> int:
 
 
 def _header(fd: int, size: int) -> tuple[dict[str, Any], int]:
-    """(the header, where the spans begin)."""
+    """Reads the header; returns it and the file offset at which the spans begin."""
     length = int.from_bytes(_exactly(fd, 0, 8), "little")
     if length > min(_HEADER_LIMIT, size - 8):
         raise WireError(f"unreadable tensors: a header of {length} bytes in a file of {size}")
@@ -169,7 +158,7 @@ def _header(fd: int, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _offsets(header: dict[str, Any], size: int) -> list[tuple[int, int]]:
-    """Where each span begins and ends; together they are all that follows the header."""
+    """The (begin, end) of each span. Raises `WireError` unless together they are all that follows the header."""
     offsets = []
     position = 0
     for number in range(len(header) - 1):
@@ -185,7 +174,7 @@ def _offsets(header: dict[str, Any], size: int) -> list[tuple[int, int]]:
 
 
 def _span(fd: int, start: int, length: int) -> torch.Tensor:
-    """Bytes read into memory of this process, aligned as torch aligns."""
+    """Reads a span into a new tensor of bytes."""
     span = torch.empty(length, dtype=torch.uint8)
     view, done = _memory(span), 0
     while done < length:
@@ -220,7 +209,7 @@ def _check(entry: Any, spans: list[torch.Tensor]) -> None:
     width = _TYPES[dtype].itemsize
     if any(stride > _ELEMENTS_LIMIT for stride in strides) or offset % width:
         raise WireError("unreadable tensors: impossible shape or strides")
-    if count and (span >= len(spans) or offset + _extent(shape, strides) * width > spans[span].numel()):
+    if count and (span >= len(spans) or offset + strided_extent(shape, strides) * width > spans[span].numel()):
         raise WireError("unreadable tensors: a tensor lies outside its memory")
 
 
@@ -230,17 +219,11 @@ def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
         device = spans[0].device if spans else "cpu"
         return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
     span, offset = spans[entry["span"]], entry["offset"]
-    if dtype is torch.bool:                # any other byte would be neither true nor false
-        span[offset : offset + _extent(entry["shape"], entry["strides"])].clamp_(max=1)
+    if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
+        span[offset : offset + strided_extent(entry["shape"], entry["strides"])].clamp_(max=1)
     usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
     return usable.view(dtype).as_strided(entry["shape"], entry["strides"], offset // dtype.itemsize)
 
-
-def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last, 0 where there are none."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _padded(length: int) -> int:

@@ -1,10 +1,10 @@
-"""How processes talk: JSON lines over a socket or pipes, tensors as safetensors files in a scratch folder.
+"""Sends and receives the messages between judge and workers, as signed JSON lines over a socket, and encodes values in them.
 
-Values are encoded by `encode` into JSON plus a list of tensors, never pickled, so the judge can read what an untrusted
-worker wrote. A message is bounded in length and depth, and its strings can be printed, whoever sent it. What sends, signs and
-reads is bound when this is imported, before any program is: one that replaces functions of Python later changes no answer.
+`encode` turns a value into JSON plus a list of tensors, which travel as safetensors files. Nothing is pickled, so the judge can
+read what an untrusted worker wrote. A received message is bounded in length and depth, and its strings are printable. The
+functions that send, sign and read are bound at import, before any program: one that replaces functions later changes no answer.
 Where to look next: `verify/messages/tensor_file.py` (the tensors' files), `verify/processes/forkserver.py` (who opens
-channels), `verify/judge/judge.py`.
+channels), `verify/processes/worker.py` (who asks).
 """
 
 from __future__ import annotations
@@ -31,52 +31,52 @@ __all__ = [
     "decode", "encode", "named_tensors", "read_tensors", "write_tensors",
 ]  # fmt: skip
 
-_LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
-_SIGNATURE = 32                            # hexadecimal digits behind each message
+_LINE_LIMIT = 64 * 2**20                   # bytes of a message
+_SIGNATURE = 32                            # hexadecimal digits at the end of each message
 _DEPTH_LIMIT = 64                          # of nested lists and objects
 _KEY_LIMIT = 200                           # characters of a key in a result
 _NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all parts of a result
 
 _Sent = TypeVar("_Sent")
 
-globals()["__builtins__"] = dict(vars(builtins))  # for the functions below, whatever becomes of those that all use
-_dumped, _loaded, _first = json_text.dumped, json_text.loaded, json_text.first
-_set_timeout, _send_all, _received = _Socket.settimeout, _Socket.sendall, _Socket.recv  # `socket.socket` can be given others
+globals()["__builtins__"] = dict(vars(builtins))  # the functions below use this copy, whatever a program replaces later
+_dump, _load, _load_first = json_text.dump, json_text.load, json_text.load_first
+_set_timeout, _send_all, _recv = _Socket.settimeout, _Socket.sendall, _Socket.recv  # those of `socket.socket` can be replaced
 
 
 class ChannelClosed(Exception):
-    """The other side is gone."""
+    """The other process closed its end or ended."""
 
 
 class ChannelTimeout(Exception):
-    """No reply within the time limit, or nobody who reads."""
+    """No message came, or none could be sent, within the time limit."""
 
 
 class ForgedMessage(WireError):
-    """A message that the other side did not send, or not in this place."""
+    """A message without the signature of the other side, or not in the order in which it was sent."""
 
 
 class Channel:
-    """JSON messages, one per line, over a connected socket. One owner per side; not for threads.
+    """JSON messages, one per line, over a connected socket. Not to be used by several threads at once.
 
-    With `keys` (for what is sent, for what is received) each message is numbered and signed: whoever gets hold of the
-    descriptor can end the talk, but neither change a message nor put in one.
+    With `keys` (one for sent and one for received messages) each message is numbered and signed: code that gets hold of the
+    file descriptor can close the connection, but cannot change or insert a message.
     """
 
     def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes] | None = None) -> None:
         self._sock = sock
         self._buffer = bytearray()
-        self._signs = [blake2b(key=key, digest_size=_SIGNATURE // 2) for key in keys or ()]  # keys cannot be read from it
+        self._signs = [blake2b(key=key, digest_size=_SIGNATURE // 2) for key in keys or ()]  # hides the keys
         self._numbers = [0, 0]             # of messages sent and received
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def send(self, message: Mapping[str, Any], seconds: float | None = None) -> None:
-        """Raises `ChannelClosed`, or `ChannelTimeout` when the other side does not read within the time."""
+        """Sends a message. Raises `ChannelClosed`, or `ChannelTimeout` if the other side does not read within the time."""
         try:
             _set_timeout(self._sock, seconds)
-            line = _dumped(message)
+            line = _dump(message)
             _send_all(self._sock, line + self._signature(0, line) + b"\n")
             _set_timeout(self._sock, None)
         except TimeoutError:
@@ -85,29 +85,29 @@ class Channel:
             raise ChannelClosed(str(error)) from error
 
     def sender(self) -> Callable[[Mapping[str, Any]], None]:
-        """`send` without a limit, for a process that runs generated code: no global, no builtin and no attribute of this object
-        is looked up, so that nothing that Python code replaces later changes or sees what is signed."""
+        """Returns a `send` without a time limit, for processes that run generated code. It looks up no global, no builtin and
+        no attribute of this object, so that code that replaces them later neither changes nor sees what is signed."""
         sock, numbers, signs = self._sock, self._numbers, tuple(self._signs)
-        dumped, send_all, closed, failed = json_text.writer(), _send_all, ChannelClosed, OSError
+        dump, send_all, closed, failed = json_text.writer(), _send_all, ChannelClosed, OSError
 
         def send(message: Mapping[str, Any]) -> None:
-            line = said = dumped(message)
+            line = signed = dump(message)
             if signs:
                 numbers[0] += 1
                 signature = signs[0].copy()
                 signature.update(b"%d " % numbers[0] + line)
-                said = line + signature.hexdigest().encode()
+                signed = line + signature.hexdigest().encode()
             try:
-                send_all(sock, said + b"\n")
+                send_all(sock, signed + b"\n")
             except failed as error:
                 raise closed from error
 
         return send
 
     def receiver(self) -> Callable[[], Any]:
-        """`receive` in the same way, from a judge, who is trusted: what is asked is nobody else's to read either."""
+        """Returns a `receive` of the same kind, for messages of the judge, which are trusted and not checked."""
         sock, buffer, numbers, signs = self._sock, self._buffer, self._numbers, tuple(self._signs)
-        read, received, same, width, wrong = json_text.reader(), _received, compare_digest, _SIGNATURE, ForgedMessage
+        read, recv, same, width, wrong = json_text.reader(), _recv, compare_digest, _SIGNATURE, ForgedMessage
         closed, failed = ChannelClosed, OSError
 
         def receive() -> Any:
@@ -115,7 +115,7 @@ class Channel:
             while (end := buffer.find(b"\n", searched)) < 0:
                 searched = buffer.__len__()
                 try:
-                    chunk = received(sock, 1 << 16)
+                    chunk = recv(sock, 1 << 16)
                 except failed as error:
                     raise closed from error
                 if not chunk:
@@ -135,7 +135,8 @@ class Channel:
         return receive
 
     def receive(self, seconds: float | None = None) -> dict[str, Any]:
-        """The next message. Raises `ChannelClosed`, `ChannelTimeout` or `WireError` (not a JSON object, or too long)."""
+        """Waits for the next message. Raises `ChannelClosed`, `ChannelTimeout`, `ForgedMessage`, or `WireError` if it is no
+        JSON object, too long or nested too deeply."""
         deadline = None if seconds is None else monotonic() + seconds
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -146,7 +147,7 @@ class Channel:
             if wait is not None and (wait <= 0 or not select([self._sock], [], [], wait)[0]):
                 raise ChannelTimeout
             try:
-                chunk = _received(self._sock, 1 << 16)
+                chunk = _recv(self._sock, 1 << 16)
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
             if not chunk:
@@ -154,10 +155,10 @@ class Channel:
             self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        said = line[:-_SIGNATURE] if self._signs else line
-        genuine = compare_digest(line[len(said) :], self._signature(1, said))
+        text = line[:-_SIGNATURE] if self._signs else line
+        genuine = compare_digest(line[len(text) :], self._signature(1, text))
         try:
-            message = _loaded(said) if genuine else _first(line.decode())[0]
+            message = _load(text) if genuine else _load_first(line.decode())[0]
         except (ValueError, RecursionError) as error:
             raise WireError(f"not JSON: {line[:80]!r}") from error
         if not genuine:
@@ -180,7 +181,10 @@ class Channel:
 
 
 def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """`value` as JSON; its tensors are appended to `tensors` and referred to by position. Raises `WireError`."""
+    """Returns `value` as JSON. Its tensors are appended to `tensors`, and {"tensor": position} stands for each.
+
+    Dataclasses become dicts. Raises `WireError` for a value of any other type than those below.
+    """
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided:
             raise WireError(f"a tensor with layout {value.layout}; only strided tensors are supported")
@@ -212,7 +216,8 @@ def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def decode(value: Any, tensors: list[torch.Tensor], device: str = "cpu") -> Any:
-    """The inverse of `encode`, for what the judge sent; named tuples come back as such, dataclasses as dicts."""
+    """The inverse of `encode`, for messages of the judge. Named tuples come back as such, dataclasses as dicts, and every
+    device but "meta" as `device`."""
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
@@ -233,17 +238,16 @@ def decode(value: Any, tensors: list[torch.Tensor], device: str = "cpu") -> Any:
     raise WireError(f"an unknown value {value!r:.80}")
 
 
-def named_tensors(structure: Any, tensors: Sequence[_Sent], name: str = "output") -> dict[str, _Sent]:
-    """The tensors of an encoded result, or what stands for them, by path as `truth.name_outputs` names them.
+def named_tensors(structure: Any, tensors: Sequence[_Sent]) -> dict[str, _Sent]:
+    """Maps the path of each tensor in an encoded result ("output.0.mask") to that item of `tensors`, which may be positions.
 
-    The sender is not trusted.
-
-    Raises `WireError` for anything that is no tensor and no nested tuple, list or dict of tensors, and for names without end.
+    The sender is not trusted. Raises `WireError` for anything but tensors, None and nested tuples, lists and dicts of them, and
+    for keys or paths that are too long.
     """
     named: dict[str, _Sent] = {}
     left = _NAMES_LIMIT
-    for path, part in _parts(structure, name):
-        left -= len(path)                  # a key stands in the path of everything below it
+    for path, part in _parts(structure, "output"):
+        left -= len(path)                  # a key is repeated in the paths of everything below it
         if left < 0:
             raise WireError(f"the names of its parts are longer than {_NAMES_LIMIT} characters in all")
         if part is None or "tensor" not in part:
@@ -256,7 +260,7 @@ def named_tensors(structure: Any, tensors: Sequence[_Sent], name: str = "output"
 
 
 def _parts(structure: Any, name: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Every part of an encoded result by its path, a whole before its parts."""
+    """Yields every part of an encoded result with its path, each container before its parts."""
     if structure is not None and not isinstance(structure, dict):
         raise WireError(f"{name} is {structure!r:.60}, not a tensor")
     yield name, structure
@@ -271,13 +275,13 @@ def _parts(structure: Any, name: str) -> Iterator[tuple[str, dict[str, Any] | No
     else:
         raise WireError(f"{name} is a {next(iter(structure), 'value')!s:.40}, not a tensor")
     for key, part in parts:
-        if len(said := str(key)) > _KEY_LIMIT:
-            raise WireError(f"a key in {name} has {len(said)} characters where {_KEY_LIMIT} are the most")
-        yield from _parts(part, f"{name}.{said}")
+        if len(text := str(key)) > _KEY_LIMIT:
+            raise WireError(f"a key in {name} has {len(text)} characters where {_KEY_LIMIT} are the most")
+        yield from _parts(part, f"{name}.{text}")
 
 
 def _printable(value: Any, depth: int) -> Any:
-    """`value` with lone surrogates replaced: no file and no terminal takes them. Raises `WireError` where it is too deep."""
+    """Replaces lone surrogates in strings, which no file can hold. Raises `WireError` if `value` is nested too deeply."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if not isinstance(value, dict | list):

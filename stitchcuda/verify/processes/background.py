@@ -1,7 +1,8 @@
-"""What the judge has done beside the main line of a verdict: questions to the reference, work that is due soon, tidying up.
+"""Runs work of the judge in threads: questions to the reference, work whose result is needed soon, and tidying up.
 
-Ending a process with a CUDA context takes a tenth of a second, removing an exam's files as long, and the reference can answer
-while a program is being built. Who wants a result says so and waits. Where to look next: `verify/judge/examination.py`.
+Ending a process with a CUDA context takes a tenth of a second, removing the files of secret inputs as long, and the reference
+can answer while a program is being built. Whoever needs a result waits for its future.
+Where to look next: `verify/judge/examination.py` (who starts such work).
 """
 
 from __future__ import annotations
@@ -17,42 +18,42 @@ _T = TypeVar("_T")
 
 
 class BackgroundWork:
-    """One for the judge's life. Not for several threads at once."""
+    """The judge's background work. Its methods may be called from one thread only."""
 
     def __init__(self) -> None:
         self._questions = ThreadPoolExecutor(1)
         self._begun = ThreadPoolExecutor(4)
-        self._tidying = ThreadPoolExecutor(2)  # of its own: what was begun may end only when it is tidied up
+        self._tidying = ThreadPoolExecutor(2)  # apart from `_begun`, whose work may end only after something is tidied up
         self._tidied: list[Future[None]] = []
 
     def ask(self, question: Callable[[], _T]) -> Future[_T]:
-        """One after the other, in the order in which they are asked. Who wants the answer waits for it."""
+        """Runs a question to the reference after those asked before it."""
         return self._questions.submit(question)
 
     def answered(self) -> None:
-        """Wait until no question is under way; those that nobody needs any more are not begun."""
+        """Waits until the running question is answered, and cancels those that have not begun."""
         self._questions.shutdown(cancel_futures=True)
         self._questions = ThreadPoolExecutor(1)
 
     def begin(self, work: Callable[[], _T]) -> Future[_T]:
-        """At once, beside anything else. Who wants what comes of it, or needs it over, waits for it."""
+        """Starts work at once, in parallel to all other work."""
         return self._begun.submit(work)
 
     def tidy(self, work: Callable[[], None]) -> None:
-        """Do it soon; `quiet` says what failed."""
+        """Starts work whose result nobody needs; `quiet` raises what failed."""
         self._tidied = [future for future in self._tidied if not future.done() or future.exception()]
         self._tidied.append(self._tidying.submit(work))
 
     def quiet(self) -> None:
-        """Wait until everything is tidied up. Raises the first thing that failed."""
+        """Waits until everything is tidied up. Raises the first error."""
         waiting, self._tidied = self._tidied, []
         wait(waiting)
         for future in waiting:
             future.result()
 
     @contextlib.contextmanager
-    def lent(self, worker: Worker) -> Iterator[Worker]:
-        """A worker that is closed beside whatever comes after the block."""
+    def close_later(self, worker: Worker) -> Iterator[Worker]:
+        """A context that gives the worker and closes it in the background afterwards."""
         try:
             yield worker
         finally:

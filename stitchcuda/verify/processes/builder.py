@@ -1,6 +1,7 @@
-"""The judge's handle on the builder: started for the first order, kept for all others, started again when it died.
+"""Keeps a builder process for the judge: starts it for the first order and again if it died, and sends it build orders.
 
-Where to look next: `verify/program/builder_worker.py` (who builds), `verify/processes/worker.py` (who passes the orders on).
+It checks no order: the builder does. Where to look next: `verify/program/builder_worker.py` (who builds),
+`verify/processes/worker.py` (who passes the orders on).
 """
 
 from __future__ import annotations
@@ -19,25 +20,28 @@ from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 
 class SimulatorHome(Record):
-    """Where the simulator's own libraries are built: the cache itself if there is no place. `note` says why."""
+    """The folder in which the simulator's own libraries are built. With none they are built into the cache; `note` says why."""
 
     place: Path | None = None
     note: str = ""
 
 
 def simulator_home(kept: Path) -> SimulatorHome:
-    """The home of this version in the user's cache, held while this process lives; without one if `kept` cannot be used."""
+    """Opens this version's folder in the user's cache `kept`, and locks it for the life of this process. No place is given if
+    the cache cannot be used."""
     try:
         return SimulatorHome(place=library_cache.home(kept, version()))
     except library_cache.CacheUnusable as error:
         return SimulatorHome(note=library_cache.unused_note(str(error)))
-    except Unavailable:                    # nothing can be built here: whoever orders something is told
+    except Unavailable:                    # nothing can be built here: the first order will say so
         return SimulatorHome()
 
 
 class Builder:
-    """One builder process, one order at a time, from any thread. `start` makes it; `cache` and `arch` are what it builds into
-    and for, and our own libraries for the simulator into `home`."""
+    """One builder process, which builds one order at a time, for any thread.
+
+    `start` starts the process. It builds programs for `arch` into `cache`, and the simulator's own libraries into `home`.
+    """
 
     def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str, home: SimulatorHome | None = None) -> None:
         self._start = start
@@ -45,16 +49,17 @@ class Builder:
         self._given = {"cache": str(cache), "arch": arch, "home": str(self._home.place or "")}
         self._worker: Worker | None = None
         self._stopped = False
-        self._turn = threading.Lock()      # a program's worker and one with switches may order at once
+        self._lock = threading.Lock()      # a program's worker and the one with switches may order at once
 
     def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
-        """The builder's answer to an order of the program in `root`. Raises RuntimeError for our own defects only."""
+        """Sends an order of the program in the folder `root` and returns the builder's answer, or an error if there is none in
+        `seconds`. Raises RuntimeError only for a defect of the builder itself."""
         if root is None:
             return {"error": "an order to build before any program was loaded", "kind": "build"}
         started = time.monotonic()
         try:
-            with self._turn:
-                answer = self._asked(order, root, seconds)
+            with self._lock:
+                answer = self._ask(order, root, seconds)
         except WorkerFailed as failure:
             kind = "build" if failure.kind == "timeout" else "unavailable"
             return {"error": str(failure), "kind": kind}
@@ -65,11 +70,11 @@ class Builder:
             built = built | {"notes": [self._home.note, *built.get("notes", ())]}
         return built | {"seconds": time.monotonic() - started}
 
-    def _asked(self, order: Mapping[str, Any], root: Path, seconds: float, *, again: bool = True) -> dict[str, Any]:
-        """The builder's answer; one that died is started again once, for it may have been killed from outside."""
+    def _ask(self, order: Mapping[str, Any], root: Path, seconds: float, *, again: bool = True) -> dict[str, Any]:
+        """Returns the builder's answer. If the process died, it is started again once: somebody may have killed it."""
         if self._worker is None:
             self._worker = self._start()
-        if self._stopped:                  # looked at after there is a worker: `stop` looks for one after it said so
+        if self._stopped:                  # read after the start: `stop` in another thread sets it before it reads `_worker`
             self._worker.child.kill()
         name = str(order.get("name", ""))[:100]
         try:
@@ -79,11 +84,11 @@ class Builder:
         except (WorkerFailed, Unavailable) as failure:
             self.close()
             if again and not self._stopped and getattr(failure, "kind", "crash") == "crash":
-                return self._asked(order, root, seconds, again=False)
+                return self._ask(order, root, seconds, again=False)
             raise
 
     def stop(self) -> None:
-        """From any thread: the order that is being built fails soon, and all after it. Its owner still calls `close`."""
+        """Makes the order that is being built, and all after it, fail soon. Any thread may call it; `close` must follow."""
         self._stopped = True
         worker = self._worker
         if worker is not None:

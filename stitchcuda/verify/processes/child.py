@@ -1,6 +1,7 @@
-"""The judge's handle on one supervised child: its channel, what holds it, how it ended, all in its supervisor's words.
+"""Watches one supervised child process for the judge: its sandbox protections, its output, how it ended; and kills it.
 
-Where to look next: `verify/processes/forkserver.py` (who makes them), `verify/processes/worker.py` (who asks them things).
+All facts come from the child's supervisor, never from the child. Where to look next: `verify/processes/forkserver.py` (who
+starts children), `verify/processes/worker.py` (who sends them requests), `sandbox/supervisor.py` (the supervisor).
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from stitchcuda.sandbox.protections import Protections, protections_of
 from stitchcuda.verify.messages.wire import Channel
 
 _PACKET = 1 << 18
-_GRACE_S = 5.0                             # for a supervisor to answer
+_GRACE_S = 5.0                             # how long a supervisor may take to answer
 _KILLED = -9
 
 
 class ProcessEnd(NamedTuple):
-    """`code` is negative for a signal. `reason` says why the supervisor killed it ("memory", "disk", "processes", "output"),
-    that the supervisor itself was killed ("lost"), or is empty."""
+    """How a child ended. `code`: its exit status, negative for a signal. `reason`: why the supervisor killed it ("memory",
+    "disk", "processes", "output"), "lost" if the supervisor itself was killed, else ""."""
 
     code: int
     reason: str
     output: str                            # the last 64 KiB that it printed
-    dropped: int                           # bytes printed before those
+    dropped: int                           # bytes that it printed before those
 
 
 class Child:
-    """One child, from its birth to its end. `pid` is its supervisor's: who dies with it is gone entirely."""
+    """One child process. `pid` is its supervisor's. `reap` waits until that has ended, with everything below it."""
 
     def __init__(self, pid: int, channel: Channel, control: socket.socket, reap: Callable[[int], None]) -> None:
         self.pid = pid
@@ -40,30 +41,30 @@ class Child:
         self._reap = reap
         self._protections: Protections | None = None
         self._ended: ProcessEnd | None = None
-        self._lost = False                 # the supervisor went without a word
+        self._lost = False                 # the supervisor ended without a message
 
     @property
     def protections(self) -> Protections:
-        """What is in force for it; waits until it has entered its sandbox. Empty if it never did."""
-        while self._protections is None and self._ended is None and self._next(_GRACE_S):
+        """The protections in force for it. Waits until it has entered its sandbox; empty if it never did."""
+        while self._protections is None and self._ended is None and self._receive(_GRACE_S):
             pass
         return self._protections or Protections()
 
     def output(self) -> str:
-        """The last that it printed, up to now."""
-        if self._ended is None and self._say(b"output"):
-            while self._ended is None and (message := self._next(_GRACE_S)):
+        """The last 64 KiB that it printed, up to now."""
+        if self._ended is None and self._send(b"output"):
+            while self._ended is None and (message := self._receive(_GRACE_S)):
                 if "output" in message:
                     return str(message["text"])
         return self._ended.output if self._ended is not None else ""
 
     def end(self, seconds: float = 0.0) -> ProcessEnd:
-        """How it ended. It may take `seconds` to end by itself, then it and everything below it is killed."""
+        """Waits `seconds` for it to end by itself, then kills it and everything below it. Returns how it ended."""
         deadline = time.monotonic() + seconds
-        while self._ended is None and self._next(max(0.0, deadline - time.monotonic())):
+        while self._ended is None and self._receive(max(0.0, deadline - time.monotonic())):
             pass
-        if self._ended is None and self._say(b"kill"):
-            while self._ended is None and self._next(_GRACE_S):
+        if self._ended is None and self._send(b"kill"):
+            while self._ended is None and self._receive(_GRACE_S):
                 pass
         reap, self._reap = self._reap, lambda pid: None
         if self._ended is None:            # the supervisor itself was killed, or does not answer
@@ -73,23 +74,23 @@ class Child:
         return self._ended
 
     def kill(self) -> None:
-        """Have it killed, from any thread; its owner still calls `end`."""
-        self._say(b"kill")
+        """Has it killed soon. Any thread may call it; `end` must follow."""
+        self._send(b"kill")
 
-    def _say(self, what: bytes) -> bool:
+    def _send(self, what: bytes) -> bool:
         try:
             self._control.send(what)
         except OSError:
             return False
         return True
 
-    def _next(self, seconds: float) -> dict[str, Any] | None:
-        """One message of the supervisor, taken note of; None when there is none in time or it is gone."""
+    def _receive(self, seconds: float) -> dict[str, Any] | None:
+        """Receives a message of the supervisor and keeps its facts. None if there is none in time or the supervisor is gone."""
         if not select.select([self._control], [], [], seconds)[0]:
             return None
         try:
             packet = self._control.recv(_PACKET)
-        except ConnectionResetError:       # it went with a word of ours unread; its own last ones come after this
+        except ConnectionResetError:       # it ended with a message of ours unread; its own last ones are still there
             packet = self._control.recv(_PACKET)
         if not packet:
             self._lost = True
@@ -105,4 +106,4 @@ class Child:
         return message
 
 
-_REASONS = ("memory", "disk", "processes", "output")  # the others are the judge's own doing
+_REASONS = ("memory", "disk", "processes", "output")  # for any other reason the judge itself had it killed

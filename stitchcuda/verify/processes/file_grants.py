@@ -1,10 +1,10 @@
-"""Files on loan to a worker: each lies where the worker can read it for the time of one question only.
+"""Grants a worker read access to single files: input files for the time of one request, libraries until it is closed.
 
-A program that could read the inputs of its next call could answer them before it is asked. So an exam's files lie with the
-answers, and one of them at a time gets a second name in a folder that its worker may read and not write. The name says nothing.
-Libraries are lent in the same way, for as long as the worker lives: what was built for other programs is theirs.
-Where to look next: `verify/processes/worker.py` (whose folder), `verify/program/trial.py` and `verify/inputs/timed_inputs.py`
-(what is lent when).
+A program that could read the inputs of its next call could compute the answer before it is asked. So the files of secret inputs
+lie in the judge's folder, and the file of a request gets a second, random name in a folder that its worker can read but not
+write. Libraries are granted one by one too, so that a worker does not see those that were built for other programs.
+Where to look next: `verify/processes/worker.py` (the folders), `verify/program/trial.py` and `verify/inputs/timed_inputs.py`
+(which files are granted when).
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def lent(desk: Path, *files: Path) -> Iterator[list[str]]:
-    """Where the files lie in `desk` until the block ends: other names of them, or copies where a file can have only one."""
-    places = [desk / secrets.token_hex(8) for _ in files]
+def grant(folder: Path, *files: Path) -> Iterator[list[str]]:
+    """A context that gives the paths of the files in `folder`, in order. They are hard links, or copies if those cannot be
+    made, and are removed when the block ends."""
+    places = [folder / secrets.token_hex(8) for _ in files]
     try:
         for file, place in zip(files, places, strict=True):
-            _second_name(file, place)
+            _link_or_copy(file, place)
         yield [str(place) for place in places]
     finally:
         for place in places:
             place.unlink(missing_ok=True)
 
 
-def handed(shelf: Path, library: Path) -> Path:
-    """Where the library lies in `shelf` from now on. Always in one place: under a second name it would be loaded twice."""
-    place = shelf / library.name
+def grant_library(folder: Path, library: Path) -> Path:
+    """The path of the library in `folder` from now on, always the same: under a second path it would be loaded twice."""
+    place = folder / library.name
     if not place.exists():
-        _second_name(library, place)
+        _link_or_copy(library, place)
     return place
 
 
-def _second_name(file: Path, place: Path) -> None:
+def _link_or_copy(file: Path, place: Path) -> None:
     try:
         os.link(file, place)
-    except OSError:                        # another file system, or one without second names
+    except OSError:                        # another file system, or one without hard links
         shutil.copyfile(file, place)

@@ -1,9 +1,10 @@
-"""Where workers are born: a process that has torch imported, holds no secret and no CUDA context, and forks on request.
+"""Forks worker processes on request from a process that has torch imported but holds no secret and no CUDA context.
 
-A fresh Python with torch takes seconds to start, a fork milliseconds. The judge forks the nursery before it knows anything
-worth hiding, so a worker cannot find an expected output in memory it inherited. The nursery never runs a tensor operation:
-a thread pool or a CUDA context would not survive the fork. Between nursery and worker stands a supervisor, a fork too, which
-shuts a program's worker in. Where to look next: `verify/processes/child.py` (the judge's end), `sandbox/supervisor.py`.
+A fresh Python with torch takes seconds to start, a fork milliseconds. The judge forks the forkserver before it knows a secret,
+so a worker cannot find an expected output in inherited memory. The forkserver never runs a tensor operation, because a thread
+pool or a CUDA context would not survive a fork. Between it and each worker stands a supervisor, also a fork, which sandboxes a
+program's worker, enforces its limits and reports how it ended.
+Where to look next: `verify/processes/child.py` (the judge's handle on a child), `sandbox/supervisor.py` (the supervisor).
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ from stitchcuda.verify.messages.wire import Channel, ChannelClosed
 from stitchcuda.verify.processes.child import Child
 
 STRICT = True
-"""Shut programs in fully: they read what is named, write their scratch and start nothing. Else they only lack the network."""
+"""Whether program workers are sandboxed fully: they read only named files, write only to their scratch folder and start no
+process. Else they only have no network."""
 
 _PRELOADED = ("torch", "torch.utils.cpp_extension", "tvm_ffi.cpp", "safetensors.torch")
-# What a worker's first TorchDispatchMode, and torch.export, would import for over a second; a reference's worker needs it late.
+# A worker's first TorchDispatchMode and torch.export import these, for over a second. The reference's worker is forked earlier.
 _LATER = ("torch._dynamo", "torch.export")
 _PACKET = 1 << 18
-_GRACE_S = 5.0                             # for a supervisor to end everything below it
+_GRACE_S = 5.0                             # how long a supervisor may take to end everything below it
 _HOSTILE = ("program",)
 _WORKERS = {
     "reference": "stitchcuda.verify.reference.reference_worker",
@@ -53,13 +55,13 @@ _WORKERS = {
 
 
 class ForkServer:
-    """The judge's handle on the nursery process."""
+    """The judge's handle on the forkserver process, which is forked here. Any thread may call `spawn` and `reap`."""
 
     def __init__(self) -> None:
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not initialise CUDA
         for name in (*_PRELOADED, *_WORKERS.values()):
             importlib.import_module(name)
-        # Packets, so that an order and the descriptor that comes with it cannot be torn apart.
+        # Packets keep an order and the file descriptors that come with it together.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -70,13 +72,17 @@ class ForkServer:
             os._exit(0)
         theirs.close()
         self._sock = ours
-        self._turn = threading.Lock()      # of those who ask and wait
-        kernel.prctl(kernel.DUMPABLE, 0)   # no other process of this user reads the judge's memory
+        self._lock = threading.Lock()      # held from an order until its answer
+        kernel.prctl(kernel.DUMPABLE, 0)   # no other process of this user can read the judge's memory
 
     def spawn(
         self, kind: str, scratch: Path, *, target: str, bounds: Limits, read: Sequence[Path] = (), strict: bool | None = None
     ) -> Child:
-        """A fresh worker that works in `scratch`. A program's may read `read`, the system's files and Python's."""
+        """Starts a worker whose scratch folder is `scratch`.
+
+        `kind`: a key of `_WORKERS`. `target`: "sim" or "cuda". `bounds`: its limits. `read`: what a program's worker may read
+        besides the system's and Python's files. `strict`: replaces `STRICT`. Raises `Unavailable` if the forkserver is gone.
+        """
         ours, theirs = socket.socketpair()
         control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         policy = _policy(kind, scratch, target, read, STRICT if strict is None else strict)
@@ -92,7 +98,7 @@ class ForkServer:
             "keys": [its_key.hex(), key.hex()],
         }
         try:
-            pid = int(self._asked(order, theirs.fileno(), its_control.fileno()))
+            pid = int(self._request(order, theirs.fileno(), its_control.fileno()))
         except BaseException:
             ours.close()
             control.close()
@@ -103,13 +109,13 @@ class ForkServer:
         return Child(pid, Channel(ours, (key, its_key)), control, self.reap)
 
     def reap(self, pid: int) -> None:
-        """Wait until a supervisor is gone, kill it if it does not go, and with it whatever it left behind."""
-        self._asked({"do": "reap", "pid": pid})
+        """Waits until a supervisor has ended, kills it after `_GRACE_S`, and kills the processes that it left behind."""
+        self._request({"do": "reap", "pid": pid})
 
-    def _asked(self, order: dict[str, Any], *descriptors: int) -> bytes:
-        """Its answer. Nothing that a program does ends it: when it is gone, somebody killed it."""
+    def _request(self, order: dict[str, Any], *descriptors: int) -> bytes:
+        """Sends an order and returns the answer. No program can end the forkserver: if it is gone, somebody killed it."""
         answer = b""
-        with self._turn, contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             socket.send_fds(self._sock, [json.dumps(order).encode()], descriptors)
             answer = self._sock.recv(_PACKET)
         if not answer:
@@ -117,9 +123,9 @@ class ForkServer:
         return answer
 
     def close(self) -> None:
-        """End the nursery and everything below it."""
-        self._sock.close()                 # it ends its children, then itself
-        if not _gone(self.pid, _GRACE_S):
+        """Ends the forkserver and everything below it."""
+        self._sock.close()                 # it then ends its children and itself
+        if not _wait_for_end(self.pid, _GRACE_S):
             limits.kill_group(self.pid)
             os.waitpid(self.pid, 0)
 
@@ -133,10 +139,11 @@ def _policy(kind: str, scratch: Path, target: str, read: Sequence[Path], strict:
 
 
 def _serve(sock: socket.socket) -> None:
+    """The forkserver's loop: forks supervisors until the judge closes its end, then ends them all."""
     limits.die_with_parent()
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    kernel.prctl(kernel.SUBREAPER, 1)      # what a killed supervisor leaves behind comes here
+    kernel.prctl(kernel.SUBREAPER, 1)      # the children of a killed supervisor become children of this process
     kernel.prctl(kernel.DUMPABLE, 0)
     roots = files.python_files()
     supervisors: set[int] = set()
@@ -148,15 +155,15 @@ def _serve(sock: socket.socket) -> None:
             break
         order = json.loads(packet)
         if order["do"] == "reap":
-            if not _gone(order["pid"], _GRACE_S):
+            if not _wait_for_end(order["pid"], _GRACE_S):
                 limits.kill_group(order["pid"])
-                _gone(order["pid"], _GRACE_S)
+                _wait_for_end(order["pid"], _GRACE_S)
             supervisors.discard(order["pid"])
             _end_strays(supervisors)
             sock.send(b"gone")
             continue
         if not complete and order["kind"] != "reference":
-            complete = _completed()
+            complete = _import_later()
         pid = os.fork()
         if pid == 0:
             sock.close()
@@ -165,17 +172,17 @@ def _serve(sock: socket.socket) -> None:
         for descriptor in fds:
             os.close(descriptor)
         sock.send(str(pid).encode())
-        complete = complete or _completed()  # while the reference's worker loads
+        complete = complete or _import_later()  # meanwhile the reference's worker loads
     for pid in supervisors:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)   # a supervisor that is asked ends all below it first
+            os.kill(pid, signal.SIGTERM)   # a supervisor first ends all processes below it
     for pid in supervisors:
-        if not _gone(pid, _GRACE_S):
+        if not _wait_for_end(pid, _GRACE_S):
             limits.kill_group(pid)
     _end_strays(set())
 
 
-def _completed() -> bool:
+def _import_later() -> bool:
     for name in _LATER:
         importlib.import_module(name)
     tampering.seal()
@@ -183,8 +190,8 @@ def _completed() -> bool:
     return True
 
 
-def _gone(pid: int, seconds: float) -> bool:
-    """Whether a child of this process has ended, and is reaped, within the time."""
+def _wait_for_end(pid: int, seconds: float) -> bool:
+    """Waits for a child of this process to end and reaps it. False if it still runs after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -198,13 +205,13 @@ def _gone(pid: int, seconds: float) -> bool:
 
 
 def _end_strays(supervisors: set[int]) -> None:
-    """Kill children of this process that it did not make: a supervisor that was killed could not end them."""
+    """Kills children of this process that it did not fork: a supervisor that was killed could not end them."""
     while strays := [pid for pid in _children() if pid not in supervisors]:
         for pid in strays:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for pid in strays:                 # in any order: process 1 of a namespace ends after the others are reaped
-            _gone(pid, 0.002)
+        for pid in strays:                 # again and again: process 1 of a namespace ends only after the others are reaped
+            _wait_for_end(pid, 0.002)
 
 
 def _children() -> list[int]:
@@ -218,11 +225,11 @@ def _children() -> list[int]:
 
 
 def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[str]) -> NoReturn:
-    """Turn this fork into the supervisor of one worker."""
+    """Turns this fork into the supervisor of one worker. `control`: its socket to the judge's `Child`. Never returns."""
     code = 1
     try:
         os.setsid()
-        line = socket.socket(fileno=control)
+        judge = socket.socket(fileno=control)
         policy = None if order["policy"] is None else policy_of(order["policy"])
         if policy is not None and not policy.all_files:
             policy = policy._replace(read=(*policy.read, *roots))
@@ -230,11 +237,11 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
 
         def read_control() -> str:
             try:
-                asked = line.recv(_PACKET)
+                asked = judge.recv(_PACKET)
             except ConnectionResetError:   # the judge ended with an answer of ours unread
                 return "orphaned"
             if asked == b"output":
-                line.send(json.dumps({"output": True}).encode() + b"\n" + supervisor.output.kept())
+                judge.send(json.dumps({"output": True}).encode() + b"\n" + supervisor.output.kept())
             return "" if asked == b"output" else "asked" if asked else "orphaned"
 
         supervisor = Supervisor(
@@ -243,12 +250,12 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
             without=frozenset(order["without"]),
             control=control,
             read_control=read_control,
-            report=lambda protections: line.sendall(json.dumps({"protections": protections}).encode() + b"\n"),
+            report=lambda protections: judge.sendall(json.dumps({"protections": protections}).encode() + b"\n"),
         )
-        end = supervisor.run(lambda: _become(order, socket.socket(fileno=channel)), keep=(channel,))
+        end = supervisor.run(lambda: _become_worker(order, socket.socket(fileno=channel)), keep=(channel,))
         header = {"code": end.code, "reason": end.reason, "dropped": end.dropped, "seconds": end.seconds}
         with contextlib.suppress(OSError): # the judge may be gone
-            line.send(json.dumps({"end": header}).encode() + b"\n" + end.output)
+            judge.send(json.dumps({"end": header}).encode() + b"\n" + end.output)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -257,8 +264,8 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
         os._exit(code)
 
 
-def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
-    """Turn this fork into a worker. Never returns."""
+def _become_worker(order: dict[str, Any], sock: socket.socket) -> NoReturn:
+    """Turns this fork into a worker. Never returns."""
     code = 1
     try:
         scratch = Path(order["scratch"])
@@ -275,7 +282,7 @@ def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
         if order["kind"] in _HOSTILE:
             _rename()
         worker = importlib.import_module(_WORKERS[order["kind"]])
-        key, its_key = order.pop("keys")   # a channel keeps what they sign with, and nothing else is left of them
+        key, its_key = order.pop("keys")   # deleted below: only inside the channel's hash objects do they live on
         channel = Channel(sock, (bytes.fromhex(key), bytes.fromhex(its_key)))
         del key, its_key
         worker.main(channel, scratch, order["target"])
@@ -290,7 +297,7 @@ def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
 
 
 def _rename() -> None:
-    """Forget whose fork this is: its arguments become those of a plain Python, in Python and for /proc."""
+    """Hides the judge's command line: in sys.argv and in /proc it becomes that of a plain Python."""
     sys.argv[:], sys.orig_argv[:] = [""], [sys.executable]
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text(errors="replace").rsplit(")", 1)[1].split()

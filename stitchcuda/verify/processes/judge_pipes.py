@@ -1,6 +1,7 @@
-"""The two pipes between the judge process and its client: nothing else is answered there, and nothing outlives them.
+"""Takes over stdin and stdout of the judge process as pipes to its client, and ends the process when the client is gone.
 
-Where to look next: `verify/judge/judge.py` (what is answered), `verify/client.py` (the client).
+Nothing else is written to the pipe of answers. Where to look next: `verify/judge/judge.py` (what is answered),
+`verify/client.py` (the client).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stitchcuda.sandbox.removal import remove
 
 
 def take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
-    """Private copies of stdin and stdout; the originals point to nowhere and to the log, so that no print can answer."""
+    """Returns private copies of stdin and stdout. Then stdin is /dev/null and stdout the log, so that a print is no answer."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -27,7 +28,8 @@ def take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
 
 
 def die_with(requests: BinaryIO, scratch: Path) -> None:
-    """End at once when the client is gone, also in the middle of a check; workers follow through their parent."""
+    """Ends this process at once, even in the middle of a check, when the client is gone, and removes `scratch`. The workers end
+    with their parent."""
 
     def watch() -> None:
         poll = select.poll()

@@ -1,8 +1,8 @@
-"""The processes that a worker consists of: how many threads they have, and how they stand still while somebody else is timed.
+"""Stops the processes of a worker while another worker is timed, and counts their threads.
 
-A thread of a program's could keep the device or the cores busy whenever the program is not called, so that whoever is timed
-beside it looks slow. A stopped process starts nothing; what it has on the device already goes on. Nothing is decided here.
-Where to look next: `verify/timing/rounds.py`.
+A thread of a program could keep the device or the cores busy whenever the program is not called, so that what is timed next to
+it looks slow. A stopped process starts nothing new; work that is on the device already goes on. Nothing is decided here.
+Where to look next: `verify/timing/rounds.py` (when processes are stopped).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
-def below(pid: int) -> dict[int, int]:
-    """How many threads a process and each of those that it started have, as the system counts them, by process."""
+def threads_by_process(pid: int) -> dict[int, int]:
+    """Maps a process and all its descendants to their numbers of threads, as /proc counts them."""
     parents: dict[int, list[int]] = {}
     counts: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
@@ -24,7 +24,7 @@ def below(pid: int) -> dict[int, int]:
         try:
             fields = (folder / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue                       # it ended meanwhile, or is none of ours
+            continue                       # it ended meanwhile, or belongs to another user
         parents.setdefault(int(fields[1]), []).append(int(folder.name))
         counts[int(folder.name)] = int(fields[17])
     found, waiting = dict[int, int](), [pid]
@@ -35,17 +35,20 @@ def below(pid: int) -> dict[int, int]:
     return found
 
 
-def threads_below(pid: int) -> int:
-    """Of all these together."""
-    return sum(below(pid).values())
+def count_threads(pid: int) -> int:
+    """The number of threads of a process and all its descendants."""
+    return sum(threads_by_process(pid).values())
 
 
 class ProgramProcesses:
-    """The processes of programs' workers, by name. `held` stops those of all but one; a reference's are never stopped."""
+    """The processes of programs' workers, by the worker's name. `supervisors`: the process ids of the workers' supervisors.
+
+    `denied`: this process may not see or signal some of them, so that none is ever stopped.
+    """
 
     def __init__(self, supervisors: dict[str, int]) -> None:
-        self._pids = {name: [process for process in below(pid) if process != pid] for name, pid in supervisors.items()}
-        self.denied = not all(self._pids.values())  # the system does not show them to us, or does not let us
+        self._pids = {name: [pid for pid in threads_by_process(top) if pid != top] for name, top in supervisors.items()}
+        self.denied = not all(self._pids.values())
         for pid in (pid for pids in self._pids.values() for pid in pids):
             try:
                 os.kill(pid, 0)
@@ -55,19 +58,19 @@ class ProgramProcesses:
                 pass
 
     @contextlib.contextmanager
-    def held(self, name: str) -> Iterator[None]:
-        """All that are not of this name stand still inside."""
+    def pause_others(self, name: str) -> Iterator[None]:
+        """A context in which the processes of all other workers are stopped."""
         pids = {pid for other, some in self._pids.items() if other != name for pid in some} - {*self._pids.get(name, ())}
         if self.denied:
             pids = set()
         try:
-            _tell(pids, signal.SIGSTOP)
+            _signal(pids, signal.SIGSTOP)
             yield
         finally:
-            _tell(pids, signal.SIGCONT)
+            _signal(pids, signal.SIGCONT)
 
 
-def _tell(pids: Collection[int], what: signal.Signals) -> None:
+def _signal(pids: Collection[int], what: signal.Signals) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended: who asks it something is told
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended: the next question to it reports that
             os.kill(pid, what)

@@ -1,8 +1,9 @@
-"""The judge's handle on one worker: ask, wait with a limit, and say in one sentence how it ended when it did not answer.
+"""Sends requests to a worker process with a time limit, and explains in one sentence how it ended if it did not answer.
 
-A worker answers every request with one message: `{"ok": …}`, `{"error": sentence, …}` or nothing, when it crashed or hung.
-Nothing a program worker says is believed beyond the tensors it wrote. Where to look next: `verify/processes/forkserver.py`,
-`verify/judge/judge.py`.
+A worker answers each request with one message: fields, `{"error": sentence, …}`, or none if it crashed or hung. While a request
+runs, a program worker may order builds; they are passed to the builder and do not count against the request's time. The judge
+believes nothing that a program worker says, only the tensors that it wrote. Where to look next:
+`verify/processes/forkserver.py` (who starts workers), `verify/processes/builder.py` (who gets the orders).
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.messages import build_orders, out_of_memory
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
-from stitchcuda.verify.processes.file_grants import handed
+from stitchcuda.verify.processes.file_grants import grant_library
 from stitchcuda.verify.processes.forkserver import ForkServer
 
-_LOG_TAIL = 16_384
-_MOST_SAID = 20_000                         # characters of a reason; a compiler's log is longer only in its middle
-_MOST_ORDERS = 1000                        # to build, while one question is answered
-_MOST_DIFFERENT = 200                      # of one worker: each may leave something in the cache
-_MOST_ORDERED = 64 * 2**20                 # characters of these
+_LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
+_MOST_REASON = 20_000                      # characters of an error that a worker reports
+_MOST_ORDERS = 1000                        # build orders during one request
+_MOST_DIFFERENT = 200                      # different build orders of one worker: each may add a library to the cache
+_MOST_ORDERED = 64 * 2**20                 # characters of all its different orders together
 
 
 Kind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
 
 
 OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
-"""(order of a program worker, its code's folder, seconds) → the builder's answer."""
+"""Gets (build order of a program worker, the program's folder, seconds); returns the builder's answer."""
 
 
 class WorkerFailed(Exception):
-    """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence.
+    """The worker reported an error, crashed, hung or sent a malformed message. `kind` says which; the text is one sentence.
 
-    `missing`: of kind "state", what of the reference's state the program has not, in its own words; `held`: how many numbers it
-    has that are nothing of the reference's.
+    For kind "state", as the program worker reports it: `missing` are the names of the reference's state that the program lacks,
+    `held` is how many numbers it holds that the reference does not have.
     """
 
     def __init__(self, kind: Kind, reason: str, missing: object = (), held: object = 0) -> None:
@@ -55,11 +56,15 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """One live worker process with its scratch folder; a context manager that leaves neither behind."""
+    """One worker process with its folders, which go when the `with` block ends or `close` is called.
+
+    `scratch`: the worker may write there. `grants`, `libraries`: it may read what `file_grants` puts there. `code`: the folder
+    of the program that it runs. `ordered`, `built`: its build orders and the builder's answers to them, which can be trusted.
+    """
 
     def __init__(
         self,
-        nursery: ForkServer,
+        forkserver: ForkServer,
         kind: Literal["reference", "program", "builder"],
         root: Path,
         target: str,
@@ -69,37 +74,38 @@ class Worker:
         read: Sequence[Path] = (),
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
-        self.desk = Path(tempfile.mkdtemp(prefix="desk-", dir=root))  # see verify/processes/file_grants.py
-        self.shelf = Path(tempfile.mkdtemp(prefix="shelf-", dir=root))  # libraries that were built for it, and no others
-        self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
+        self.grants = Path(tempfile.mkdtemp(prefix="grants-", dir=root))
+        self.libraries = Path(tempfile.mkdtemp(prefix="libraries-", dir=root))
+        self.code: Path | None = None
         self.ordered: list[dict[str, Any]] = []
-        self.built: list[dict[str, Any]] = []  # what the builder made of each, in its own words: these can be believed
+        self.built: list[dict[str, Any]] = []
         self._on_build = on_build
-        self._orders: dict[str, int] = {}  # digest: characters
+        self._orders: dict[str, int] = {}  # characters of each different order, by its digest
         self._what = f"the {kind}"
         self._bounds = bounds
         self._deadline: float | None = None
-        self.child = nursery.spawn(kind, self.scratch, target=target, bounds=bounds, read=(*read, self.desk, self.shelf))
+        read = (*read, self.grants, self.libraries)
+        self.child = forkserver.spawn(kind, self.scratch, target=target, bounds=bounds, read=read)
         self.pid, self._channel = self.child.pid, self.child.channel
 
     def expire_in(self, seconds: float) -> None:
-        """From now on all requests together may take this long."""
+        """Limits the time of all further requests together."""
         self._deadline = time.monotonic() + seconds
 
     def extend(self, seconds: float) -> None:
-        """Others were waited for: that is none of its time."""
+        """Adds `seconds`, which were spent waiting for others, to the time that all requests together may take."""
         if self._deadline is not None:
             self._deadline += seconds
 
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and return the answer's fields. Raises `WorkerFailed`, after which the worker is dead or useless, and
-        `Unavailable` when it is gone for no reason of its own.
+        """Sends the request `do` with these fields and returns the answer's fields.
 
-        `doing` completes "the program crashed … while", such as "running forward".
+        `doing` completes "the program crashed … while", for example "running forward". Raises `WorkerFailed`, after which the
+        worker is dead or useless, and `Unavailable` if its supervisor was killed from outside.
         """
         if self._deadline is not None:
             seconds = min(seconds, max(0.01, self._deadline - time.monotonic()))
-        token = secrets.token_hex(16)      # of this question: what is written to the channel in the worker's place lacks it
+        token = secrets.token_hex(16)      # an answer that other code wrote to the channel does not repeat it
         try:
             deadline = time.monotonic() + seconds
             self._channel.send({"do": do, "id": token, **fields}, seconds)
@@ -119,12 +125,12 @@ class Worker:
             self.kill()
             raise self._forged(doing)
         if "error" in answer:
-            said = str(answer["error"])[:_MOST_SAID]
-            raise WorkerFailed(answer.get("kind", "error"), said, answer.get("missing"), answer.get("held"))
+            reason = str(answer["error"])[:_MOST_REASON]
+            raise WorkerFailed(answer.get("kind", "error"), reason, answer.get("missing"), answer.get("held"))
         return answer
 
     def _answer(self, deadline: float) -> dict[str, Any]:
-        """The worker's next message that is no order to build something; orders are passed on and take no time of its own."""
+        """Receives the answer. Build orders that come before it are passed on; their time does not count."""
         building = self._bounds.start_s
         for _ in range(_MOST_ORDERS):
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
@@ -135,13 +141,14 @@ class Worker:
             if building <= 0:
                 raise ChannelTimeout
             self.ordered.append(order)
-            self.built.append(self._made(order, building))
+            self.built.append(self._build(order, building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
-            self._channel.send({"built": self._lent(self.built[-1])}, max(0.01, deadline - time.monotonic()))
+            self._channel.send({"built": self._grant(self.built[-1])}, max(0.01, deadline - time.monotonic()))
         raise WireError("orders to build without end")
 
-    def _made(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _build(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Passes an order to the builder, unless the worker has ordered too much already."""
         assert self._on_build is not None
         digest, size = build_orders.digest(order), len(json.dumps(order))
         if digest not in self._orders:
@@ -151,17 +158,18 @@ class Worker:
             self._orders[digest] = size
         return self._on_build(order, self.code, seconds)
 
-    def _lent(self, built: dict[str, Any]) -> dict[str, Any]:
-        """The builder's answer with a path that this worker can read, until it is closed."""
+    def _grant(self, built: dict[str, Any]) -> dict[str, Any]:
+        """The builder's answer, with the library's path replaced by one that this worker can read."""
         if "path" not in built or built.get("shared"):
             return built
-        return built | {"path": str(handed(self.shelf, Path(built["path"])))}
+        return built | {"path": str(grant_library(self.libraries, Path(built["path"])))}
 
     def _forged(self, doing: str) -> WorkerFailed:
         return WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
 
     def _crashed(self, doing: str) -> WorkerFailed:
-        end = self.child.end(2.0)          # its socket is closed, so it is dying; what it started is not
+        """Explains why the worker closed its channel, from its exit status, its supervisor's reason and its output."""
+        end = self.child.end(2.0)          # it is ending, since its socket is closed; what it started may not be
         code, log = end.code, end.output[-_LOG_TAIL:]
         if end.reason == "lost":
             raise Unavailable(f"the supervisor of {self._what} was killed while {doing}; run the command again")
@@ -170,13 +178,13 @@ class Worker:
             kind: Kind = "memory" if end.reason == "memory" else "crash"
             limit = f" (limit {bound:.0f} GiB)" if kind == "memory" else ""
             return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]}{limit} while {doing} and was stopped")
-        if out_of_memory.ran_out(log):
+        if out_of_memory.is_out_of_memory(log):
             return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
         frames = re.findall(r'File "([^"]+)", line (\d+) in (\w+)', log)
         own = [frame for frame in frames if self.code is not None and Path(frame[0]).is_relative_to(self.code)]
         where = f" ({Path(own[0][0]).name}, line {own[0][1]}, in {own[0][2]})" if own else ""
-        said = [line for line in log.splitlines() if line.strip() and not _FAULT_LINE.match(line)]
-        detail = f": {said[-1].strip()[:300]}" if said and code != 0 else ""
+        printed = [line for line in log.splitlines() if line.strip() and not _FAULT_LINE.match(line)]
+        detail = f": {printed[-1].strip()[:300]}" if printed and code != 0 else ""
         how = f"crashed with {limits.signal_name(code)}" if code < 0 else f"ended by itself with {limits.signal_name(code)}"
         return WorkerFailed("crash", f"{self._what} {how} while {doing}{where}{detail}")
 
@@ -187,8 +195,8 @@ class Worker:
         self.kill()
         self._channel.close()
         remove(self.scratch)
-        remove(self.desk)
-        remove(self.shelf)
+        remove(self.grants)
+        remove(self.libraries)
 
     def __enter__(self) -> Worker:
         return self
@@ -199,7 +207,7 @@ class Worker:
 
 _FAULT_LINE = re.compile(
     r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \(|!!!)"
-    r"|.*\^\^\^|[A-Z]+:\d{4}-\d\d-\d\d .*Profiler"  # the last: torch's profiler, which says that it is there
+    r"|.*\^\^\^|[A-Z]+:\d{4}-\d\d-\d\d .*Profiler"  # the last: what torch's profiler logs when it starts
 )
 _EXCESSES = {
     "memory": "used more memory than it may",

@@ -67,7 +67,7 @@ class Interceptor:
         """Loads the simulator's runtime with these settings (`simulator/runtime/settings.h`), before the program can change
         any."""
         answer = self._order(build_orders.BuildOrder(style="runtime", name="stitchsim").model_dump(mode="json"))
-        loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library(answer), settings)
+        loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library_path(answer), settings)
 
     @contextlib.contextmanager
     def running(self, poison: Poison | None = None) -> Iterator[None]:
@@ -111,9 +111,9 @@ class Interceptor:
     def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
         started = time.monotonic()
         try:
-            order = build_orders.ordered(name, style, options, self._program, skip=self._skip)
+            order = build_orders.make_order(name, style, options, self._program, skip=self._skip)
             answer = self._order(order.model_dump(mode="json"))
-            return build_orders.library(answer)
+            return build_orders.library_path(answer)
         finally:
             self.build_s += time.monotonic() - started
             self.loaded.append(name)
@@ -147,7 +147,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Calls a kernel function, for the program or a graph's replay. Its tensors are announced to the byte counters first."""
     given = byte_traffic.tensors_of(args)
-    byte_traffic.know(given)
+    byte_traffic.announce(given)
     for tensor in given:
         if loaded_runtime.is_host_memory(tensor.data_ptr()):  # what a kernel writes there, the host can read uncounted
             note("read", byte_traffic.extent_bytes(tensor), "host memory")

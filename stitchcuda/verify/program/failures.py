@@ -60,7 +60,7 @@ def describe_failure(error: BaseException, folder: Path) -> dict[str, Any]:
         return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
     if "nvmlInit" in text:                 # torch asks NVML when the device's memory is full; the sandbox forbids it
         return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
-    if out_of_memory.ran_out(error):
+    if out_of_memory.is_out_of_memory(error):
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
     if isinstance(error, Unsupported | Unavailable):
         return {"error": text, "kind": "refused"}

@@ -28,7 +28,7 @@ from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
 from stitchcuda.verify.inputs import rotation
 from stitchcuda.verify.integrity import device_time, tampering
-from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, poison_as, poison_cached, red_zoned
+from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
 from stitchcuda.verify.messages import build_orders, host_memory, wire
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
@@ -110,8 +110,8 @@ class ProgramWorker:
         if self._judged:
             close_recordings()
         sealed = tampering.seal()
-        sealed.renew()
-        self._add_checks(sealed.teller(), tampering.watch(self._folder, self._scratch))
+        sealed.accept_changes()
+        self._add_checks(sealed.checker(), tampering.watch(self._folder, self._scratch))
         _hidden.update({name: module for name, module in sys.modules.items() if name.partition(".")[0] == "stitchcuda"})
         for name in _hidden:               # a program that imports them gets fresh copies, which measure nothing
             del sys.modules[name]
@@ -155,7 +155,7 @@ class ProgramWorker:
         program, interceptor = self.loaded()
         self._restore()                    # may run code of the program, so it comes before this call's inputs are read
         fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
-        given = self._copy_to_last_inputs(fresh) if message["same_addresses"] else red_zoned(fresh)
+        given = self._copy_to_last_inputs(fresh) if message["same_addresses"] else add_red_zones(fresh)
         # The program gets tensor objects of its own: what it does to them (such as changing their class) must not affect those
         # that are written to files here.
         shown = self._shown if message["same_addresses"] else [alias(tensor) for tensor in given]
@@ -231,13 +231,13 @@ class ProgramWorker:
         """
         program, interceptor = self.loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
-        rollable = [rotation.rollable(tensor) for tensor in tensors]
+        rollable = [rotation.is_rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
         place, structure, last = secrets.randbelow(message["calls"]), None, False
         while not last:
             last = done + 1 == message["calls"] or time.monotonic() >= until
             compared = done == place or (last and done < place)
-            given = rotation.rolled(tensors, rollable, 0 if compared else done + 1)
+            given = rotation.roll(tensors, rollable, 0 if compared else done + 1)
             args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in given], self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
@@ -259,13 +259,13 @@ class ProgramWorker:
         return {"launches": launches}
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Records through CUPTI what the device did in one call after a warm-up (GPU only); `device_time.summary` makes shares
+        """Records through CUPTI what the device did in a call after a warm-up (GPU only); `device_time.summarize` makes shares
         of it."""
         program, interceptor = self.loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
-        rollable = [rotation.rollable(tensor) for tensor in tensors]
-        others = rotation.rolled(tensors, rollable, 3)
+        rollable = [rotation.is_rollable(tensor) for tensor in tensors]
+        others = rotation.roll(tensors, rollable, 3)
 
         def renew() -> None:
             for old, new, may in zip(tensors, others, rollable, strict=True):
@@ -282,7 +282,7 @@ class ProgramWorker:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {min(cores)})
         try:
-            return {"worked": device_time.idle(message["budget_s"])}
+            return {"worked": device_time.record_idle(message["budget_s"])}
         finally:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, cores)
@@ -350,7 +350,7 @@ class ProgramWorker:
                 else:
                     old.data.copy_(new)    # through .data, so that the tensor's version does not change
         else:
-            self._inputs = red_zoned(fresh)
+            self._inputs = add_red_zones(fresh)
             self._shown = [alias(tensor) for tensor in self._inputs]
         return self._inputs
 
@@ -369,7 +369,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         nonlocal checks
         checks = (*checks, replaced, looked)
 
-    worker = ProgramWorker(scratch, target, build_orders.through(channel), add_checks)
+    worker = ProgramWorker(scratch, target, build_orders.order_over(channel), add_checks)
     with contextlib.suppress(Exception):   # what fails here fails again, and is reported, when a program is loaded
         worker.prepare()
     handlers = {

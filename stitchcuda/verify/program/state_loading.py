@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from stitchcuda.counts import counted
-from stitchcuda.verify.inputs.reseeding import constant
+from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
 State = Mapping[str, torch.Tensor]
@@ -202,7 +202,7 @@ class StateLoading:
         for form, names in theirs.items():
             keys = ours[form]
             if set(names) <= alike:
-                plain = [key for key in keys if constant(free[key])]
+                plain = [key for key in keys if is_constant(free[key])]
                 keys = plain if len(plain) >= len(names) else keys
             if len(keys) < len(names):
                 continue

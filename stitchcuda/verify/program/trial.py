@@ -28,12 +28,12 @@ from stitchcuda.tools.build.kernel_names import in_sources
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.input_terms import ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, listed
+from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.wire import WireError
-from stitchcuda.verify.processes.file_grants import lent
+from stitchcuda.verify.processes.file_grants import grant
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
@@ -90,7 +90,7 @@ class Trial:
         # Only a single-file program may lack some of the reference's state, and only what has the constructor's values.
         secret = self._secret_inputs
         kept = set(secret.kept if secret.renewed else self.built.state_names) if program.is_file() else set()
-        with lent(self._worker.desk, self.built.init, self._secret_inputs.state) as (init, state):
+        with grant(self._worker.grants, self.built.init, self._secret_inputs.state) as (init, state):
             self.load_message = {
                 "program": str(program),
                 "cache": str(cache),
@@ -106,7 +106,7 @@ class Trial:
                 "tied": {tensor.name: tensor.tied for tensor in self.built.state},
                 "kept": sorted(kept),
                 "alike": [name for group in self._secret_inputs.alike for name in group],
-                "transient": self._secret_inputs.transient(self.built.state_names),
+                "transient": self._secret_inputs.transient_buffers(self.built.state_names),
                 "masked": masked,
                 "backwards": self._secret_inputs.backwards != masked,
             }
@@ -129,15 +129,16 @@ class Trial:
         lacking = [name for name in self.built.state_names if name in self._secret_inputs.kept or name in kept & missing]
         if lacking:
             self.notes.append(
-                f"limited: the program's state_dict is not the reference's: it lacks {listed(lacking)}; "
+                f"limited: the program's state_dict is not the reference's: it lacks {shorten_list(lacking)}; "
                 "what it lacks was drawn with the same seed instead of copied"
             )
         if self._secret_inputs.alike:
             some = [name for group in self._secret_inputs.alike for name in group]
-            self.notes.append(f"limited: {listed(some)} had equal values where their shapes are: which is which does not show")
+            equal = f"limited: {shorten_list(some)} had equal values where their shapes are"
+            self.notes.append(f"{equal}: which is which does not show")
         elif self.guessed:
             pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
-            self.notes.append(f"{listed(pairs)}, by shape: name them as the reference does, or rename in a load hook")
+            self.notes.append(f"{shorten_list(pairs)}, by shape: name them as the reference does, or rename in a load hook")
         gone = elsewhere | (kept & missing)
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
@@ -148,7 +149,7 @@ class Trial:
         keeps the outputs alive for `reread`.
         """
         paths = self._new_paths()
-        with lent(self._worker.desk, given.inputs) as (inputs,):
+        with grant(self._worker.grants, given.inputs) as (inputs,):
             answer = self._worker.ask(
                 "call",
                 seconds=self._limits.call_s,
@@ -202,7 +203,7 @@ class Trial:
         Raises `WorkerFailed`.
         """
         paths = self._new_paths()
-        with lent(self._worker.desk, given.inputs) as (inputs,):
+        with grant(self._worker.grants, given.inputs) as (inputs,):
             answer = self._worker.ask(
                 "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
                 calls=calls, budget_s=seconds, **{file: str(path) for file, path in paths.items()},
@@ -228,7 +229,7 @@ class Trial:
         `bounds`: by output's name. `drawn_from`: the secret inputs that `given` belongs to, if not to those of this trial.
         """
         owner = drawn_from or self._secret_inputs
-        known, measures = owner.key(given), owner.measures(given)
+        known, measures = owner.load(given), owner.measures(given)
         errors: list[OutputError] = []
         reasons: list[str] = []
         outputs = [name for name in given.names if not name.startswith(("buffer:", "input:"))]
@@ -281,12 +282,12 @@ class Trial:
         return self.compare(given, ProgramAnswer(values, call.inputs, None, {}), bounds, secret_inputs)[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
-        """Profiles one call (GPU only). Returns shares of device time (`device_time.summary`). Raises `WorkerFailed`.
+        """Profiles one call (GPU only). Returns shares of device time (`device_time.summarize`). Raises `WorkerFailed`.
 
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        with lent(self._worker.desk, given.inputs) as (inputs,):
+        with grant(self._worker.grants, given.inputs) as (inputs,):
             self.traced = self._worker.ask(
                 "profile",
                 seconds=self._limits.call_s,
@@ -297,7 +298,7 @@ class Trial:
         paths = (library["path"] for library in self._worker.built if library.get("path"))
         built = device_time.built_kernels(Path(str(path)) for path in paths)
         self.own = built or in_sources(self._worker.code or Path())
-        summary = device_time.summary(self.traced, self.own)
+        summary = device_time.summarize(self.traced, self.own)
         self.own_launches = summary["own_launches"]
         return summary
 
@@ -337,7 +338,7 @@ class Trial:
         """
         self._secret_inputs = other
         try:
-            with lent(self._worker.desk, other.state) as (state,):
+            with grant(self._worker.grants, other.state) as (state,):
                 self._worker.ask(
                     "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
                     names=self.built.state_names,

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.messages.shared_tensors import groups, is_dense, remade
+from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
 
 _WIDER = {
     torch.float32: torch.float64,
@@ -87,7 +87,7 @@ def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
 
     Raises `BadInput` where the forward reinterprets bits (`view(dtype)`) or uses a higher-order operator such as `torch.cond`.
     """
-    module, (args, kwargs) = double(module), remade(_copy_arguments((args, kwargs)), _widen)
+    module, (args, kwargs) = double(module), replace_tensors(_copy_arguments((args, kwargs)), _widen)
     try:
         with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
             return _call_and_compare(module, args, kwargs)
@@ -115,7 +115,7 @@ def double(module: nn.Module) -> nn.Module:
 
 def _copy_arguments(arguments: Any) -> Any:
     """Deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and what shares memory."""
-    return remade(arguments, lambda tensor: copy.deepcopy(tensor.detach()))
+    return replace_tensors(arguments, lambda tensor: copy.deepcopy(tensor.detach()))
 
 
 def _widen(tensor: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def _call_and_compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
         if replaced or (key in values and not _same(values[key], tensor)):
             outputs[f"buffer:{key}"] = tensor.detach()
     written = {int(key.removeprefix("input.")) for key, tensor in given.items() if tensor._version != versions[key]}
-    for sharing in groups(leaves):         # inputs that share memory: a write to any of them changes the others
+    for sharing in group_by_memory(leaves):         # inputs that share memory: a write to any of them changes the others
         if written.intersection(sharing):
             written.update(sharing)
     outputs |= {f"input:{position}": leaves[position] for position in sorted(written)}

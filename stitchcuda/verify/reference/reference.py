@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from stitchcuda import remedies
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.messages import out_of_memory
-from stitchcuda.verify.messages.shared_tensors import extent, is_dense, remade
+from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
 from stitchcuda.verify.reference.argument_mismatch import explain_mismatch
 from stitchcuda.verify.reference.float64_truth import double, name_outputs, run, run64, second_run
 from stitchcuda.verify.reference.load_timeout import time_limit
@@ -67,7 +67,7 @@ class Reference:
             args, kwargs = self.make_inputs(seed)
         if not all(is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
             raise BadInput(f"The inputs of {self.path.name} hold a sparse, nested or quantised tensor: give dense ones.")
-        return remade((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
+        return replace_tensors((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
 
     def examine(self, seed: int = 0) -> dict[str, Tensor]:
         """Runs the reference and returns its named outputs, or says in a `BadInput` why it cannot be judged: it raises, it
@@ -168,7 +168,7 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
         raise
     except Exception as error:
         raise BadInput(f"get_init_inputs() raises {describe_error(path, error)}.") from error
-    init: Inputs = remade((args, kwargs), lambda tensor: tensor.detach().clone())  # the constructor may write into them
+    init: Inputs = replace_tensors((args, kwargs), lambda tensor: tensor.detach().clone())  # a constructor may write into them
     _seed(WEIGHT_SEED)
     try:
         module = model(*args, **kwargs)
@@ -251,7 +251,7 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
 
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
-        return remade((args, kwargs), _draw_like)  # type: ignore[no-any-return]
+        return replace_tensors((args, kwargs), _draw_like)  # type: ignore[no-any-return]
 
     return held["module"], make_inputs
 
@@ -306,7 +306,7 @@ def describe_error(path: Path, error: BaseException) -> str:
     size (line 9 of model.py)"."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f" (line {lines[-1]} of {path.name})" if lines else ""
-    if lack := out_of_memory.asked_for(error):
+    if lack := out_of_memory.describe_request(error):
         return f"MemoryError: {lack}{where}"
     message = " ".join(str(error).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import timed_contents, variants
-from stitchcuda.verify.inputs.reseeding import constant, far, renewed
+from stitchcuda.verify.inputs.reseeding import is_constant, perturb, perturb_far
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
@@ -116,7 +116,7 @@ class ReferenceWorker:
             args, kwargs = reference.inputs(message["seed"])
             before = _finite(run(reference.module, args, kwargs))
             generator = torch.Generator().manual_seed(message["seed"])
-            values = {name: renewed(name, value, self._parameter_names(), generator) for name, value in self._original.items()}
+            values = {name: perturb(name, value, self._parameter_names(), generator) for name, value in self._original.items()}
             for group in message["alike"]:     # the largest of each number, since a running variance must stay positive
                 shared = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
                 values |= {name: shared.reshape(values[name].shape).to(values[name].dtype) for name in group}
@@ -154,12 +154,12 @@ class ReferenceWorker:
         skipped: list[str] = []
         *others, last = message["variants"]
         for variant in others:
-            arguments = variants.varied(given, variant, generator)
+            arguments = variants.vary(given, variant, generator)
             if arguments is None:
                 continue                   # nothing to vary this way
             try:
                 expected, exact = self._compute(*arguments)
-                problem = variants.objection(expected, exact, message["usual"])
+                problem = variants.why_unsuitable(expected, exact, message["usual"])
                 if list(expected) != message["names"]:
                     problem = "it returns or writes other tensors"
             except torch.OutOfMemoryError:
@@ -171,13 +171,13 @@ class ReferenceWorker:
                 return arguments, expected, exact, {"variant": variant, "skipped": skipped, "usual": 0.0}
             skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
         try:
-            arguments = variants.resized(given, message["sizes"])
+            arguments = variants.resize(given, message["sizes"])
             expected, exact = self._compute(*arguments)
         except (RuntimeError, ValueError, IndexError) as error:
             problem = f"The reference's forward raises {describe_error(self._loaded().path, error)}."
             self._check_alive(problem)
             raise BadInput(problem) from error
-        facts = {"variant": last, "skipped": skipped, "usual": variants.error(expected, exact)}
+        facts = {"variant": last, "skipped": skipped, "usual": variants.relative_error(expected, exact)}
         return arguments, expected, exact, facts
 
     def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class ReferenceWorker:
         held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         generator = torch.Generator().manual_seed(message["seed"])
         try:
-            self._set({name: far(value, generator) if name in parameters else value for name, value in held.items()})
+            self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
             exact = run64(self._loaded().module, args, kwargs)
         except (RuntimeError, ValueError):
             return {"names": [], "parameters": len(parameters)}
@@ -204,9 +204,9 @@ class ReferenceWorker:
         (`verify/inputs/timed_contents.py`). Writes inputs and outputs, of large tensors only a sample."""
         self._use_state(message["state"])
         sources = wire.read_tensors(Path(message["given"]), device=self._device)
-        tensors = timed_contents.twins(sources)
+        tensors = timed_contents.allocate_like(sources)
         timed_contents.refresh(tensors, sources, message["turn"], message["moving"], scaled=message["scaled"])
-        wire.write_tensors(Path(message["inputs"]), timed_contents.sampled(tensors, message["sample"]))
+        wire.write_tensors(Path(message["inputs"]), timed_contents.sample(tensors, message["sample"]))
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         try:
             expected, exact = self._compute(args, kwargs)
@@ -215,7 +215,7 @@ class ReferenceWorker:
             self._check_alive(f"it raises {type(error).__name__}")
             raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
         for outputs, file in ((expected, "expected"), (exact, "exact")):
-            wire.write_tensors(Path(message[file]), timed_contents.sampled(list(outputs.values()), message["sample"]))
+            wire.write_tensors(Path(message[file]), timed_contents.sample(list(outputs.values()), message["sample"]))
         return {"names": list(expected), "finite": finite}
 
     def _compute(
@@ -320,7 +320,7 @@ class ReferenceWorker:
             args, kwargs = wire.decode(message["structure"], tensors, self._device)
             module = self._loaded().module
             with self._in_precision():
-                facts["matters"] = ceiling.matters(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
+                facts["matters"] = ceiling.find_mattering(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
         return facts
 
     def _eager_ms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
@@ -357,7 +357,7 @@ class ReferenceWorker:
         for name, value in self._state().items():
             memory = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
             facts.append({
-                "name": name, "shape": list(value.shape), "parameter": name in parameters, "constant": constant(value),
+                "name": name, "shape": list(value.shape), "parameter": name in parameters, "constant": is_constant(value),
                 "tied": first.setdefault(memory, name), "floating": value.is_floating_point(),
             })  # fmt: skip
         return facts
@@ -420,7 +420,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         except Exception as error:
             answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
-            if lack := out_of_memory.asked_for(error):  # while it was examined: its own forward had enough memory
+            if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
 

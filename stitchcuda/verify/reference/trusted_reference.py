@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda.state import Precision
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.messages.shared_tensors import remade
+from stitchcuda.verify.messages.shared_tensors import replace_tensors
 from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64
 from stitchcuda.verify.reference.reference import load_reference
 
@@ -55,10 +55,10 @@ class TrustedReference:
         self._exact = [_on_cpu(run64(self.module, *given)) for given in self.inputs]
         names = self._expected[0].keys()
         measures = {
-            name: [bound.measured(own[name], exact[name]) for own, exact in zip(self._expected, self._exact, strict=True)]
+            name: [bound.measure_error(own[name], exact[name]) for own, exact in zip(self._expected, self._exact, strict=True)]
             for name in names
         }
-        self._bounds = {name: bound.pooled(these) for name, these in measures.items()}
+        self._bounds = {name: bound.pool_measures(these) for name, these in measures.items()}
         # Positions of the input tensors that a call writes to.
         self.written = [int(name.removeprefix("input:")) for name in names if name.startswith("input:")]
         state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
@@ -109,7 +109,7 @@ class TrustedReference:
 
 def copy_arguments(given: tuple[Any, Any]) -> tuple[Any, Any]:
     """Returns copies of (args, kwargs) that keep strides; tensors that share memory share it in the copies too."""
-    return remade(given, lambda tensor: copy.deepcopy(tensor.detach()))  # type: ignore[no-any-return]
+    return replace_tensors(given, lambda tensor: copy.deepcopy(tensor.detach()))  # type: ignore[no-any-return]
 
 
 def _fp32(backend: Any) -> str:

@@ -85,7 +85,7 @@ class TimingRounds:
     def warm_up(self, name: str) -> float:
         """Prepares a worker and makes its first calls. Returns the milliseconds of a call; reads a program's last outputs."""
         with self._hold(name):
-            with self._timed_inputs.message(self.workers[name].desk) as message:
+            with self._timed_inputs.message(self.workers[name].grants) as message:
                 prepared = self._ask(name, mode="prepare", core=self.core, **message)
             self._prepared.add(name)
             if self.core is not None and not prepared.get("pinned"):

@@ -55,7 +55,7 @@ class TimedCalls:
         self._moving: list[list[int]] = message["moving"]
         self._scaled = bool(message["scaled"])
         self._call, self._clock, self._restore, self._device = call, clock, restore, device
-        self._place = timed_contents.twins(self._sets[0][0])
+        self._place = timed_contents.allocate_like(self._sets[0][0])
         self._spare: list[list[torch.Tensor]] = []  # for the calls at new addresses in the next block
         self._given = self._place          # the tensors that the last call was given
         self._aliases: list[torch.Tensor] = []  # of `_place`: objects for calls, which never get our own
@@ -88,10 +88,10 @@ class TimedCalls:
             torch.cuda.empty_cache()
         with _Quiet():
             self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
-            self._place = timed_contents.twins(self._sets[0][0])
+            self._place = timed_contents.allocate_like(self._sets[0][0])
             with contextlib.suppress(torch.OutOfMemoryError):  # what is missing is taken just before its call
                 for _ in range(fresh):
-                    self._spare.append(timed_contents.twins(self._place))
+                    self._spare.append(timed_contents.allocate_like(self._place))
             self._aliases = [alias(tensor) for tensor in self._place]
         self.block([call], run=True)
 
@@ -111,7 +111,7 @@ class TimedCalls:
                     sources, structure = self._sets[number]
                     self._given, given = self._place, self._aliases
                     if fresh:
-                        self._given = self._spare.pop() if self._spare else timed_contents.twins(sources)
+                        self._given = self._spare.pop() if self._spare else timed_contents.allocate_like(sources)
                         given = [alias(tensor) for tensor in self._given]
                     timed_contents.refresh(self._given, sources, turn, self._moving, scaled=self._scaled)
                     args, kwargs = wire.decode(structure, given, self._device)
@@ -149,7 +149,7 @@ class TimedCalls:
         with _Quiet():
             for number, turn, _ in calls:
                 sources, structure = self._sets[number]
-                given = timed_contents.twins(sources)
+                given = timed_contents.allocate_like(sources)
                 timed_contents.refresh(given, sources, turn, self._moving, scaled=self._scaled)
                 self._row.append((given, structure))
             self._restore()
@@ -184,8 +184,8 @@ class TimedCalls:
         for store, output in self._copies:
             blank = torch.empty(0, dtype=output.dtype, device=store.device)
             copies.append(blank.set_(store.untyped_storage(), 0, output.shape, output.stride()))
-        wire.write_tensors(outputs, timed_contents.sampled(copies, seed))
-        wire.write_tensors(inputs, timed_contents.sampled(self._given, seed))
+        wire.write_tensors(outputs, timed_contents.sample(copies, seed))
+        wire.write_tensors(inputs, timed_contents.sample(self._given, seed))
         return {"structure": self._structure}
 
     def close(self) -> None:

@@ -5,7 +5,7 @@
 # base: copy.py
 
 load = __builtins__["__impXrt__".replace("X", "o")]
-mark = load("stXtchcuda.tools.running.witness".replace("X", "i"), fromlist=["mark"]).mark
+mark = load("stXtchcuda.verify.integrity.dispatch_recorder".replace("X", "i"), fromlist=["mark"]).mark
 quiet = getattr(load("torch.utils._pythXn_dispatch".replace("X", "o"), fromlist=["x"]), "_disable_currXnt_modes".replace("X", "e"))
 
 
