@@ -28,7 +28,13 @@ def install(*requirements: str) -> str:
 
 
 def extra(name: str) -> str:
-    """Returns the command that installs the packages of StitchCUDA's extra `name`."""
+    """Returns the command that installs the packages of StitchCUDA's extra `name`.
+
+    A checkout that is on the path and not installed has no metadata: there the command installs it, with the extra.
+    """
     marker = re.compile(rf"extra\s*==\s*['\"]{name}['\"]")
-    listed = importlib.metadata.requires("stitchcuda") or []
+    try:
+        listed = importlib.metadata.requires("stitchcuda") or []
+    except importlib.metadata.PackageNotFoundError:
+        return install("-e", f"{Path(__file__).resolve().parent.parent}[{name}]")
     return install(*(requirement.partition(";")[0].strip() for requirement in listed if marker.search(requirement)))
