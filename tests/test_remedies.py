@@ -132,7 +132,7 @@ OURS = {
     "--output": "report", "--precision": "optimize", "--predict-for": "optimize", "--reference": "verify",
     "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
-LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by `graph/opening.py` alone, which puts its sentences together
+LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs
     "--cap-add": "docker run", "--gpus": "docker run", "--no-deps": "pip install", "--pause": "dcgmi profile",
     "--cuda-graph-trace": "nsys", "--trace": "nsys", "--type": "nsys export", "--version": "nvcc", "--module": "cudafe++",
