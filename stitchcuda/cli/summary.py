@@ -134,7 +134,8 @@ def session_tables(session: Session, *, everything: bool = False) -> list[Table]
     tasks.title = Text(f"tasks{rests_on}{_note_earlier(len(earlier))}", style="table.title")
     tried = _attempts(attempts, first)
     tried.title = f"attempts{_note_earlier(first)}"
-    return [tasks, tried, *_documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
+    tables = [tasks, tried, _documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
+    return [table for table in tables if table.row_count]
 
 
 def _note_earlier(number: int) -> str:
@@ -174,15 +175,15 @@ def _attempts(attempts: Sequence[Attempt], first: int) -> Table:
     return table
 
 
-def _documentation(session: Session, attempts: Sequence[Attempt]) -> list[Table]:
-    """A table of what the reviews cite; [] if they cite nothing."""
+def _documentation(session: Session, attempts: Sequence[Attempt]) -> Table:
+    """A table of what the reviews cite."""
     table = Table("attempt", "task", "cites", box=None, title="documentation", title_justify="left")
     for attempt in attempts:
         review = Review.model_validate_json(session.home.store.get(attempt.review))
         for citation in review.citations:
             if is_citation(citation):
                 _add(table, attempt.id[:8], f"{attempt.task} #{attempt.ordinal}", citation)
-    return [table] if table.row_count else []
+    return table
 
 
 def _waiting(question: Question) -> Table:

@@ -1,4 +1,4 @@
-"""Fuses several rankings into one by reciprocal rank, and drops chunks that say the same.
+"""Fuses rankings by reciprocal rank, weighs entries by kind (deprecated ones less), drops those that say the same.
 
 Pure functions. Source of the formula: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
 individual rank learning methods" (SIGIR 2009). Where to look next: `rag/index.py`, which ranks.

@@ -2,7 +2,8 @@
 
 Runs in the judge process. A winner is timed in `TIMINGS` fresh sets of workers, once more if these differ too much; a timing
 whose clocks disagree is repeated once; integers among the inputs stay as they are if the reference fails on changed ones. A
-program that fails while it is timed is refused, since it was judged correct before. It takes no times itself.
+program that fails while it is timed is refused, since it was judged correct before. While one program runs, the processes
+of the others are stopped, never the reference's. It takes no times itself.
 Where to look next: `verify/timing/rounds.py` (turns and figures), `verify/inputs/timed_inputs.py` (contents),
 `verify/judge/judge_resources.py` (workers).
 """

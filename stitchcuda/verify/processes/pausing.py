@@ -1,8 +1,9 @@
 """Stops the processes of a worker while another worker is timed, and counts their threads.
 
 A thread of a program could keep the device or the cores busy whenever the program is not called, so that what is timed next to
-it looks slow. A stopped process starts nothing new; work that is on the device already goes on. Nothing is decided here.
-Where to look next: `verify/timing/rounds.py` (when processes are stopped).
+it looks slow. A stopped process starts nothing new; work that is on the device already goes on.
+Where to look next: `verify/judge/interleaved_timing.py` (whose processes: programs', never the reference's),
+`verify/timing/rounds.py` (when they are stopped).
 """
 
 from __future__ import annotations
