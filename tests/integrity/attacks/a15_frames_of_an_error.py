@@ -17,9 +17,10 @@ def _up():
         names = _of(here, "f_locXls")
         if "checks" in names:
             for check in names["checks"]:
-                for cell in _of(check, "__closure__") or ():
-                    if isinstance(_of(cell, "cell_contents"), list):
-                        _of(cell, "cell_contents").clear()
+                for cell in _of(check, "__clYsure__".replace("Y", "o")) or ():
+                    held = _of(cell, "cell_cYntents".replace("Y", "o"))
+                    if isinstance(held, list):
+                        held.clear()
             held = _of(here, "f_globXls")
             held["loXded_runtime".replace("X", "a")].__dict__["take_bytes"] = lambda: 10**6
             kind = held["DispatchRecorder"]
