@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from stitchcuda.sandbox import command
-from stitchcuda.verify.processes import forkserver as nurseries
+from stitchcuda.verify.processes import forkserver as forkservers
 from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox.prison import Prisoner
 
@@ -71,15 +71,15 @@ part("fork", lambda: __import__("subprocess").run(["true"]))
 
 
 def main() -> None:
-    nurseries._WORKERS = {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"}
-    nursery = ForkServer()
+    forkservers._WORKERS = {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"}
+    forkserver = ForkServer()
     target = "cuda" if torch.cuda.is_available() else "sim"
     figures: dict[str, Any] = {}
     for label, kind in (("supervised", "reference"), ("shut in", "program")):
         rows: list[dict[str, Any]] = []
         for _ in range(ROUNDS):
             started = time.perf_counter()
-            with Prisoner(nursery, kind=kind, target=target) as one:
+            with Prisoner(forkserver, kind=kind, target=target) as one:
                 row = {"spawn_ms": 1e3 * (time.perf_counter() - started)}
                 one.does("out = 1")
                 row["answers_ms"] = 1e3 * (time.perf_counter() - started)
@@ -98,7 +98,7 @@ def main() -> None:
             values = [row[name] for row in rows if name in row]
             figures[f"{label}: {name}"] = round(statistics.median(values), 1) if values else None
         figures[f"{label}: failures"] = [row["failed"] for row in rows if "failed" in row]
-    nursery.close()
+    forkserver.close()
     times = []
     for _ in range(ROUNDS):
         started = time.perf_counter()

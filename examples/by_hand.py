@@ -30,7 +30,7 @@ def main(reference: Path, folder: Path) -> bool:
             print(*step)                                                # the node that has run
     program = workspace.folder(record.name) / "program"
     verdict = stitchcuda.verify(program, reference)                     # a fresh judge with fresh secret inputs
-    print(f"{program}: {'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}")
+    print(f"{program}: {'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}", *verdict.reasons, sep="\n")
     return verdict.accepted
 
 

@@ -86,7 +86,9 @@ def optimize(
 
     named, roles = models_by_role(model or [])
     chosen, why = choose_model(named, base_url)
-    if not is_there(reference, "reference") or reference.is_dir():
+    if reference.is_dir():
+        raise BadInput(f"{reference} is a folder: give the path of a Python file with Model and get_inputs()")
+    if not is_there(reference, "reference"):
         raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
     with watch(plain=quiet or as_json) as view:
         view.say(f"device: {describe_device(device, predict_for)}; engineer: {why}")
@@ -172,7 +174,7 @@ def show(
             return
         for table in session_tables(found, everything=everything):
             print_table(table)
-        print(summary(found))
+        print(summary(found, shown=True))
 
 
 @app.command()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stitchcuda.rag.building import BuildProgress, Built
     from stitchcuda.rag.index import Hit
 
-app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, manuals and our playbook say.")
+app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, your own documents and our playbook say.")
 
 _SHOWN = 1100                              # most characters of an entry that are printed
 _WIDTH = 100                               # columns to which an entry is wrapped

@@ -37,8 +37,8 @@ SHOWN = 60                                 # most tasks and attempts that are sh
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
-def summary(session: Session) -> str:
-    """A session's result in a few lines: what was done, what that rests on, what to run next."""
+def summary(session: Session, *, shown: bool = False) -> str:
+    """A session's result in a few lines: what was done, what that rests on, what to run next. `shown`: by the command show."""
     outcome, state = session.outcome(), session.state()
     baseline, final = state.get("baseline"), state.get("final")
     device = baseline.device.name if baseline else "this device"
@@ -55,7 +55,8 @@ def summary(session: Session) -> str:
         lines.append(f"program: {outcome.program}")
     if outcome.report:
         lines.append(f"report:  {outcome.report}")
-    lines += [f"next:    {command}" for command in next_commands(session, outcome)]
+    commands = next_commands(session, outcome)
+    lines += [f"next:    {command}" for command in commands if not (shown and command.startswith("stitchcuda show "))]
     return "\n".join(lines)
 
 

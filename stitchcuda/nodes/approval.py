@@ -36,7 +36,9 @@ class AnswerRefused(Exception):
 def ask_about_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
     """Asks a person about a plan. Returns the plan as accepted or edited, or a comment by which to make another one. `listens`:
     the engineer reads strategies and comments, so a person may write them."""
-    question = plan_question(plan, context.save(plan), engineer=engineer, listens=listens)
+    # Without the engineer, as plans of the version before were: an answer to a question of that version counts.
+    asked = context.workspace.store.put(plan.model_dump_json(exclude={"engineer"}).encode())
+    question = plan_question(plan, asked, engineer=engineer, listens=listens)
     return _ask_until_usable(question, context, lambda answer: read_plan_answer(answer, plan, listens=listens))
 
 

@@ -33,7 +33,7 @@ def explain_nothing_to_do(state: State, context: Context) -> str:
     engineer = context.engineer(state).name
     plan = context.plan(state)
     if engineer == "builtin":
-        why = "the built-in engineer leaves all of that to PyTorch's libraries, and a CUDA graph would not pay"
+        why = "the built-in engineer has no faster kernel for any of them, and a CUDA graph would not pay"
         helps, how = "a chat model, which writes such kernels too (--model openai:NAME)", "with"
     else:
         why = f"{engineer} planned no task" + (f" ({plan.summary.rstrip('.')})" if plan and plan.summary else "")

@@ -1,9 +1,8 @@
-"""Documentation search: CUDA, cuBLASLt and cuDNN by name, by words and by meaning, with citations.
+"""Finds documentation of CUDA, cuBLASLt and cuDNN by name, by words and by meaning, with citations.
 
-    from stitchcuda.rag import DocsRetriever, add_documents
-
-Sources are the headers of this machine, LangChain documents of the user's, and our playbook; nothing of NVIDIA's text is in the
-package. It needs no network unless a URL is added, and it knows no graph. The two names above are imported on first use.
+`from stitchcuda.rag import DocsRetriever, add_documents` is what other programs use; both are imported on first use. Sources
+are the headers of this machine, LangChain documents of the user's, and our playbook; nothing of NVIDIA's text is in the
+package. It needs no network unless a URL is added, and it knows no graph.
 Where to look next: `rag/sources.py`, `rag/building.py`, `rag/index.py`.
 """
 

@@ -95,11 +95,20 @@ def _loaded(name: str, source: str, options: dict[str, Any]) -> list[Document]:
     try:
         return list(getattr(document_loaders, name)(source, **options).load())
     except ImportError as error:
-        raise Unavailable(f"{name} needs a package that is not installed ({_line(error)})") from error
+        raise Unavailable(f"{name} needs a package: install it, or name another --loader ({_line(error)})") from error
     except Exception as error:             # loaders raise whatever their libraries raise
+        if "://" in source:
+            why = _line(_first_cause(error))
+            raise BadInput(f"{source} cannot be fetched ({why}): check the address and the network") from error
         raise BadInput(
             f"{source} cannot be read by {name} ({_line(error.__cause__ or error)}): repair it, or name another --loader"
         ) from error
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while earlier := error.__cause__ or error.__context__:
+        error = earlier
+    return error
 
 
 def _line(error: BaseException) -> str:

@@ -65,7 +65,7 @@ def comparison_page(first: Findings, other: Findings, store: Store) -> bytes:
     changed = comparison.program_changes(first, other, store)
     drawn = (comparison.best_times(first, other),)
     content = {
-        "one": first, "other": other, "bars": (make_bars(first), make_bars(other)),
+        "first": first, "other": other, "bars": (make_bars(first), make_bars(other)),
         "settings": comparison.settings(first, other), "matched": comparison.same_reference(first, other),
         "tasks": comparison.tasks(first, other), "why": changed.why, "program": other.program,
     }  # fmt: skip

@@ -41,10 +41,10 @@ class Outcome(Record):
 
     @property
     def ratio(self) -> str:
-        """The speed-up as "1.50×", or "predicted 1.34×" if nothing was timed; "" if neither is known."""
+        """The speed-up as "1.50×", or "predicted 1.34×" if nothing was timed; "" if neither is known or nothing was tried."""
         if self.speedup is not None:
             return f"{self.speedup:.2f}×"
-        return f"predicted {self.predicted_speedup:.2f}×" if self.predicted_speedup is not None else ""
+        return f"predicted {self.predicted_speedup:.2f}×" if self.predicted_speedup is not None and self.attempts else ""
 
 
 def ended(state: State) -> Status:

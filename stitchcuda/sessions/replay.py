@@ -92,5 +92,6 @@ def _describe_difference(before: tuple[Attempt, ...], now: tuple[Attempt, ...], 
             ("goes on with", first.route, other.route),
         ):
             if was != is_:
-                return f"attempt {number} {what} {is_}, in the record {was}"
+                why = " (a kernel of another version may differ in comments)" if what == "has the program" else ""
+                return f"attempt {number} {what} {is_}, in the record {was}{why}"
     return ""

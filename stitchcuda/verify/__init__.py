@@ -10,6 +10,7 @@ Where to look next: `verify/api.py` (the function), `verify/judge/examination.py
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class _CallableRoom(ModuleType):
-    def __call__(self, *args: Any, **options: Any) -> Verdict:
-        """See `verify/api.py`."""
+    def __call__(self, program: Path, reference: Path, **options: Any) -> Verdict:
+        """Judges a program; see `stitchcuda.verify.api.verify` for the options and what is raised."""
         from stitchcuda.verify import api
 
-        return api.verify(*args, **options)
+        return api.verify(program, reference, **options)
 
 
 sys.modules[__name__].__class__ = _CallableRoom

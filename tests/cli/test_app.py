@@ -158,7 +158,7 @@ def test_a_program_with_nothing_to_do(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()[0]
     assert said == (
-        "nothing to do: 1 operator was looked at (matmul); the built-in engineer leaves all of that to PyTorch's libraries, "
+        "nothing to do: 1 operator was looked at (matmul); the built-in engineer has no faster kernel for any of them, "
         "and a CUDA graph would not pay; what would help: a chat model, which writes such kernels too (--model openai:NAME), "
         "with --precision bf16 if products may be less exact"
     )

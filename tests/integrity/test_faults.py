@@ -236,7 +236,7 @@ def _asleep(parent: int) -> bool:
     return any(any(place.glob(f"stitchcuda-{parent}-*/program-*/asleep")) for place in places)
 
 
-@pytest.mark.parametrize("whom", ["judge", pytest.param("nursery", marks=pytest.mark.more)])
+@pytest.mark.parametrize("whom", ["judge", pytest.param("forkserver", marks=pytest.mark.more)])
 def test_those_who_judge_are_killed_from_outside(place: Path, tmp_path: Path, whom: str) -> None:
     """No verdict, one sentence, and nothing is left."""
     program = faults.write(SLEEPER, tmp_path)
@@ -247,12 +247,12 @@ def test_those_who_judge_are_killed_from_outside(place: Path, tmp_path: Path, wh
 
             def kill() -> None:
                 assert remains.soon(lambda: any(judge._scratch.glob("program-*/asleep")), 30)
-                nursery = next(one for one in remains.below(pid) if _parent(one) == pid)
-                os.kill(pid if whom == "judge" else nursery, signal.SIGKILL)
+                forkserver = next(one for one in remains.below(pid) if _parent(one) == pid)
+                os.kill(pid if whom == "judge" else forkserver, signal.SIGKILL)
 
             killer = threading.Thread(target=kill)
             killer.start()
-            said = {"judge": r"the judge was killed \(SIGKILL\) while judging", "nursery": "that makes workers was killed"}
+            said = {"judge": r"the judge was killed \(SIGKILL\) while judging", "forkserver": "that makes workers was killed"}
             with pytest.raises(Unavailable, match=f"{said[whom]}.*; run the command again"):
                 judge.check(program, seeds=1)
             killer.join()

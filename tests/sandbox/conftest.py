@@ -1,4 +1,4 @@
-"""One nursery for all tests of a file: a fork each is enough."""
+"""One forkserver for all tests of a file: a fork each is enough."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.sandbox import prison
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[ForkServer]:
-    with prison.nursery() as one:
+def forkserver() -> Iterator[ForkServer]:
+    with prison.forkserver() as one:
         yield one

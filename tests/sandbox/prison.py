@@ -15,23 +15,23 @@ from typing import Any
 import pytest
 
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.verify.processes import forkserver as nurseries
+from stitchcuda.verify.processes import forkserver as module
 from stitchcuda.verify.processes.child import Child
 from stitchcuda.verify.processes.forkserver import ForkServer
 
 
 @contextlib.contextmanager
-def nursery() -> Iterator[ForkServer]:
-    """A nursery whose programs are `tests/sandbox/hostile.py`; it imports nothing heavy."""
+def forkserver() -> Iterator[ForkServer]:
+    """A forkserver whose programs are `tests/sandbox/hostile.py`; it imports nothing heavy."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nurseries, "_PRELOADED", ())
-        patch.setattr(nurseries, "_LATER", ())
-        patch.setattr(nurseries, "_WORKERS", {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"})
-        one = ForkServer()
+        patch.setattr(module, "_PRELOADED", ())
+        patch.setattr(module, "_LATER", ())
+        patch.setattr(module, "_WORKERS", {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"})
+        server = ForkServer()
     try:
-        yield one
+        yield server
     finally:
-        one.close()
+        server.close()
 
 
 class Prisoner:

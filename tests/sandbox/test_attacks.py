@@ -46,8 +46,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
 
 
 @pytest.fixture
-def prisoner(nursery: ForkServer, places: tuple[Path, Path]) -> Iterator[Prisoner]:
-    with Prisoner(nursery, read=(places[1],)) as one:
+def prisoner(forkserver: ForkServer, places: tuple[Path, Path]) -> Iterator[Prisoner]:
+    with Prisoner(forkserver, read=(places[1],)) as one:
         yield one
 
 
@@ -65,11 +65,11 @@ def test_honest_work_is_not_stopped(prisoner: Prisoner, places: tuple[Path, Path
 
 @pytest.mark.parametrize("left_out", NAMES)
 def test_without_one_protection(
-    nursery: ForkServer, places: tuple[Path, Path], left_out: str, monkeypatch: pytest.MonkeyPatch
+    forkserver: ForkServer, places: tuple[Path, Path], left_out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named with its reason, the others stay, and what two of them cover is still impossible."""
     monkeypatch.setenv(WITHOUT, left_out)
-    with Prisoner(nursery, read=(places[1],)) as prisoner:
+    with Prisoner(forkserver, read=(places[1],)) as prisoner:
         denied = dict(prisoner.child.protections.denied)
         assert denied.pop(NAMES[left_out]) == f"left out by {WITHOUT}"
         assert set(denied) <= {NAMES[name] for name in DEPENDENT.get(left_out, ())}
@@ -86,21 +86,21 @@ ALONE = {
 """What one protection alone is for."""
 
 
-def test_no_socket_at_all_on_the_simulator(nursery: ForkServer) -> None:
-    with Prisoner(nursery, target="sim") as one:
+def test_no_socket_at_all_on_the_simulator(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, target="sim") as one:
         assert one.does("import socket; socket.socket(socket.AF_UNIX)") == "PermissionError: [Errno 13] Permission denied"
 
 
-def test_a_protection_that_does_not_exist(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protection_that_does_not_exist(forkserver: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "firewall")
     with pytest.raises(BadInput, match="names firewall; name some of user, network"):
-        Prisoner(nursery)
+        Prisoner(forkserver)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="these tests already run as an ordinary user")
 @pytest.mark.parametrize("left_out", ["", "user", "mounts", "landlock"])
 def test_as_an_ordinary_user(left_out: str) -> None:
-    """A fork gives up root, makes its own nursery and tries everything again."""
+    """A fork gives up root, makes its own forkserver and tries everything again."""
     reader, writer = os.pipe()
     own_path = Path(tempfile.mkdtemp(prefix="ordinary-", dir="/dev/shm"))  # pytest's own folders are root's alone
     os.chown(own_path, 12345, 12345)
@@ -117,7 +117,7 @@ def test_as_an_ordinary_user(left_out: str) -> None:
                 (own_path / folder).mkdir()
                 (own_path / folder / name).write_text("text")
             both = own_path / "outside", own_path / "shown"
-            with prison.nursery() as own, Prisoner(own, read=(both[1],)) as prisoner:
+            with prison.forkserver() as own, Prisoner(own, read=(both[1],)) as prisoner:
                 denied = [name for name, _ in prisoner.child.protections.denied]
                 answer = [denied, succeeded(prisoner, both)]
         except BaseException:

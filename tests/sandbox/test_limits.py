@@ -34,10 +34,10 @@ def test_signals_have_names() -> None:
     assert limits.signal_name(3) == "exit code 3"
 
 
-def test_no_key_reaches_a_program(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_reaches_a_program(forkserver: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in the environment nor in what the kernel remembers of it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-programs")
-    with Prisoner(nursery) as one:
+    with Prisoner(forkserver) as one:
         assert "sk-not" not in one.does("import os; out = repr(os.environ) + open('/proc/self/environ').read()")
         assert "sk-not" not in one.does("out = open('/proc/1/environ').read()")
 

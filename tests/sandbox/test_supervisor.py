@@ -33,9 +33,9 @@ out = True
 """
 
 
-def test_the_last_output_is_kept_and_the_rest_costs_nothing(nursery: ForkServer) -> None:
+def test_the_last_output_is_kept_and_the_rest_costs_nothing(forkserver: ForkServer) -> None:
     """Half a gigabyte here; the cost does not grow with it."""
-    with Prisoner(nursery) as one:
+    with Prisoner(forkserver) as one:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         one.tell("import os\nfor _ in range(512): os.write(1, b'x' * (1 << 20))\nprint('the end', flush=True)\nout = 1")
         supervisor = one.child.pid
@@ -54,49 +54,49 @@ def test_the_last_output_is_kept_and_the_rest_costs_nothing(nursery: ForkServer)
         assert not any(one.scratch.iterdir())
 
 
-def test_an_end_says_how(nursery: ForkServer) -> None:
+def test_an_end_says_how(forkserver: ForkServer) -> None:
     ends = {"os._exit(7)": 7, "os.abort()": -6, "os.kill(os.getpid(), 9)": -9, "ctypes.string_at(0)": -11}
     for code, expected in ends.items():
-        with Prisoner(nursery) as one:
+        with Prisoner(forkserver) as one:
             one.tell("import ctypes, os; print('said before', flush=True)\n" + code)
             end = one.child.end(10)
             assert (end.code, end.reason) == (expected, "")
             assert "said before" in end.output
 
 
-def test_memory_is_watched(nursery: ForkServer) -> None:
-    with Prisoner(nursery, memory_gib=0.5) as one:
+def test_memory_is_watched(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, memory_gib=0.5) as one:
         one.tell("import time; hog = []\nwhile True: hog.append(bytearray(1 << 24)); time.sleep(0.005)")
         assert one.child.end(20)[:2] == (-9, "memory")
 
 
-def test_memory_in_nameless_files_is_watched(nursery: ForkServer) -> None:
-    with Prisoner(nursery, memory_gib=0.5) as one:
+def test_memory_in_nameless_files_is_watched(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, memory_gib=0.5) as one:
         one.tell("import os, time; f = os.memfd_create('x')\nwhile True: os.write(f, bytes(1 << 24)); time.sleep(0.005)")
         assert one.child.end(20)[:2] == (-9, "memory")
 
 
-def test_the_address_space_is_bounded_on_the_simulator(nursery: ForkServer) -> None:
-    with Prisoner(nursery, target="sim", memory_gib=1.0) as one:
+def test_the_address_space_is_bounded_on_the_simulator(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, target="sim", memory_gib=1.0) as one:
         assert one.does("out = len(bytearray(2 << 30))") == "MemoryError: "
         assert one.does("out = len(bytearray(1 << 20))") == 1 << 20
 
 
-def test_disk_is_watched(nursery: ForkServer) -> None:
-    with Prisoner(nursery, disk_gib=0.1) as one:
+def test_disk_is_watched(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, disk_gib=0.1) as one:
         one.tell("import time\nfor i in range(100): open(f'{scratch}/{i}', 'wb').write(bytes(1 << 24)); time.sleep(0.02)")
         assert one.child.end(20)[:2] == (-9, "disk")
 
 
-def test_one_file_is_bounded(nursery: ForkServer) -> None:
-    with Prisoner(nursery, file_gib=0.001) as one:
+def test_one_file_is_bounded(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, file_gib=0.001) as one:
         assert "File too large" in one.does(
             "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nopen(scratch + '/x', 'wb').write(bytes(1 << 22))"
         )
 
 
-def test_threads_are_watched(nursery: ForkServer) -> None:
-    with Prisoner(nursery, tasks=64) as one:
+def test_threads_are_watched(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, tasks=64) as one:
         one.tell(
             "import threading, time\n"
             "for _ in range(400): threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\ntime.sleep(100)"
@@ -105,27 +105,27 @@ def test_threads_are_watched(nursery: ForkServer) -> None:
 
 
 @pytest.mark.more
-def test_a_fork_bomb(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_bomb(forkserver: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the filter of system calls it may fork; it does not get far, and nothing of it survives.
 
     Each fork has a lot of memory mapped, as a program has: looking at memory then waits for the forks, counting does not.
     """
     monkeypatch.setenv(WITHOUT, "seccomp")
-    with Prisoner(nursery, tasks=60) as one:
+    with Prisoner(forkserver, tasks=60) as one:
         one.does("import builtins; builtins.held = [bytearray(4096) for _ in range(200_000)]")
         one.tell("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass")
         assert one.child.end(90)[:2] == (-9, "processes")
-        assert gone(descendants(nursery.pid))
+        assert gone(descendants(forkserver.pid))
 
 
 @pytest.mark.parametrize("how", ["hangs", "stops itself", "sleeps in a thread"])
-def test_one_that_does_not_answer_can_be_ended(nursery: ForkServer, how: str) -> None:
+def test_one_that_does_not_answer_can_be_ended(forkserver: ForkServer, how: str) -> None:
     code = {
         "hangs": "while True: pass",
         "stops itself": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
         "sleeps in a thread": "import threading, time; threading.Thread(target=time.sleep, args=(99,)).start(); time.sleep(99)",
     }[how]
-    with Prisoner(nursery) as one:
+    with Prisoner(forkserver) as one:
         assert one.does("out = 1") == 1
         one.tell(code)
         time.sleep(0.1)
@@ -136,10 +136,10 @@ def test_one_that_does_not_answer_can_be_ended(nursery: ForkServer, how: str) ->
 
 @pytest.mark.parametrize("left_out", ["seccomp", "seccomp,processes,proc", "seccomp,user,processes,proc,landlock,scopes"])
 @pytest.mark.parametrize("killed", ["asked", "child", "supervisor"])
-def test_a_daemon_does_not_survive(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch, left_out: str, killed: str) -> None:
+def test_a_daemon_does_not_survive(forkserver: ForkServer, monkeypatch: pytest.MonkeyPatch, left_out: str, killed: str) -> None:
     """A grandchild in a session of its own, that closed everything, whoever is killed, with a process namespace and without."""
     monkeypatch.setenv(WITHOUT, left_out)
-    with Prisoner(nursery) as one:
+    with Prisoner(forkserver) as one:
         assert one.does(DAEMON) is True
         family = descendants(one.child.pid) | {one.child.pid}
         assert len(family) >= 3
@@ -161,7 +161,7 @@ def test_a_judge_that_is_killed_leaves_nothing() -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            with prison.nursery() as own, Prisoner(own) as first, Prisoner(own, kind="reference") as second:
+            with prison.forkserver() as own, Prisoner(own) as first, Prisoner(own, kind="reference") as second:
                 first.tell("while True: pass")
                 second.does("import subprocess; subprocess.Popen(['sleep', '100'], start_new_session=True)")
                 os.write(writer, f"{first.scratch} {second.scratch}".encode())
@@ -180,17 +180,17 @@ def test_a_judge_that_is_killed_leaves_nothing() -> None:
         shutil.rmtree(scratch)
 
 
-def test_the_reference_is_trusted_and_cannot_be_looked_at(nursery: ForkServer) -> None:
-    with Prisoner(nursery, kind="reference") as one:
+def test_the_reference_is_trusted_and_cannot_be_looked_at(forkserver: ForkServer) -> None:
+    with Prisoner(forkserver, kind="reference") as one:
         assert one.does("import socket; socket.socket().close(); out = True") is True
         assert one.child.protections.on == ("limits", "memory and disk watch")
 
 
-def test_nothing_is_left_of_many(nursery: ForkServer) -> None:
+def test_nothing_is_left_of_many(forkserver: ForkServer) -> None:
     for _ in range(5):
-        with Prisoner(nursery) as one:
+        with Prisoner(forkserver) as one:
             assert one.does("out = 1") == 1
-    assert descendants(nursery.pid) == set()
+    assert descendants(forkserver.pid) == set()
 
 
 def _name(pid: int) -> str:

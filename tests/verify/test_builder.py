@@ -257,17 +257,17 @@ def test_orders_side_by_side(program: Path, tmp_path: Path, cache: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[ForkServer]:
+def forkserver() -> Iterator[ForkServer]:
     one = ForkServer()
     yield one
     one.close()
 
 
-def test_a_builder_that_is_killed_is_replaced(nursery: ForkServer, program: Path, tmp_path: Path, cache: Path) -> None:
+def test_a_builder_that_is_killed_is_replaced(forkserver: ForkServer, program: Path, tmp_path: Path, cache: Path) -> None:
     started: list[Worker] = []
 
     def start() -> Worker:
-        started.append(Worker(nursery, "builder", tmp_path, "sim", Limits()))
+        started.append(Worker(forkserver, "builder", tmp_path, "sim", Limits()))
         return started[-1]
 
     (program / "kernels" / "k.cu").write_text(kernel(f"// {tmp_path}\n" + "#include <map>\n#include <regex>"))
@@ -292,10 +292,10 @@ def test_a_builder_that_is_killed_is_replaced(nursery: ForkServer, program: Path
     one.close()
 
 
-def test_without_a_home_the_cache_serves_and_each_worker_says_so(nursery: ForkServer, tmp_path: Path, cache: Path) -> None:
+def test_without_a_home_the_cache_serves_and_each_worker_says_so(forkserver: ForkServer, tmp_path: Path, cache: Path) -> None:
     home = simulator_home(Path("/proc/nowhere"))
     assert home.place is None
-    one = Builder(lambda: Worker(nursery, "builder", tmp_path, "sim", Limits()), cache=cache, arch="sm_90a", home=home)
+    one = Builder(lambda: Worker(forkserver, "builder", tmp_path, "sim", Limits()), cache=cache, arch="sm_90a", home=home)
     answer = one.build({"style": "runtime", "name": "stitchsim"}, tmp_path, 60.0)
     one.close()
     assert all(Path(answer[name]).is_relative_to(shared_folders(cache)[0].resolve()) for name in ("path", "runtime"))

@@ -197,8 +197,8 @@ def test_nothing_is_timed_without_a_gpu(judge: Judge, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[ForkServer]:
-    torch.set_num_threads(1)               # a pool of threads that other tests started would not survive the nursery's fork
+def forkserver() -> Iterator[ForkServer]:
+    torch.set_num_threads(1)               # a pool of threads that other tests started would not survive the forkserver's fork
     one = ForkServer()
     yield one
     one.close()
@@ -213,7 +213,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("said", UNUSABLE)
-def test_an_unusable_reference_is_bad_input(nursery: ForkServer, tmp_path: Path, cache: Path, said: str) -> None:
+def test_an_unusable_reference_is_bad_input(forkserver: ForkServer, tmp_path: Path, cache: Path, said: str) -> None:
     """Said by its worker, and passed on by a judge (in this process, for starting one takes seconds)."""
     path, scratch = tmp_path / "reference.py", tmp_path / "scratch"
     path.write_text(UNUSABLE[said])
@@ -222,7 +222,7 @@ def test_an_unusable_reference_is_bad_input(nursery: ForkServer, tmp_path: Path,
         "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch), "reference": str(path),
         "cache": str(cache), "arch": "sm_90a", "runtime": str(runtime_cache()),
     }  # fmt: skip
-    judge = JudgeProcess(order, nursery)
+    judge = JudgeProcess(order, forkserver)
     with pytest.raises(BadInput, match=said):
         judge.baseline({})
     judge.resources.drop_reference()
@@ -284,7 +284,7 @@ def test_no_orphan_and_no_scratch_survive(reference: Path, cache: Path, tmp_path
         assert time.monotonic() < deadline
         time.sleep(0.1)
     family = children(client.pid)
-    assert len(family) >= 7, "judge, nursery, a supervisor and a worker for reference and program, process 1 of its namespace"
+    assert len(family) >= 7, "judge, forkserver, supervisor and worker of reference and program, process 1 of its namespace"
     client.send_signal(how)
     client.wait(10)
     client.stdout.close()

@@ -82,14 +82,15 @@ def plain(comment: str) -> Comment:
     said = _Paragraphs()
     for line in _inline(_unframed(comment)).split("\n"):
         said.read(line)
-    details = said.of["details"]
-    brief = " ".join(said.of["brief"])
+    details = said.parts["details"]
+    brief = " ".join(said.parts["brief"])
     if not brief and details:
         brief, rest = _first_sentence(details[0])
         details = [rest, *details[1:]]
     if not re.search(r"[A-Za-z]{2}", brief):
         return NOTHING
-    lines = [*said.of["warned"], brief, *said.of["parameters"], *said.of["notes"], *details, _returned(said.of["returned"])]
+    parts = said.parts
+    lines = [*parts["warned"], brief, *parts["parameters"], *parts["notes"], *details, _returned(parts["returned"])]
     text = _LOOSE.sub("", "\n".join(line for line in lines if line))
     return Comment(cut(_LOOSE.sub("", brief), BRIEF_CHARS), cut(text, _TEXT_CHARS))
 
@@ -133,7 +134,8 @@ class _Paragraphs:
     """A comment's paragraphs by what they are about, read line by line."""
 
     def __init__(self) -> None:
-        self.of: dict[str, list[str]] = {name: [] for name in ("brief", "warned", "parameters", "notes", "details", "returned")}
+        names = ("brief", "warned", "parameters", "notes", "details", "returned")
+        self.parts: dict[str, list[str]] = {name: [] for name in names}
         self.into: str | None = "details"
         self.fresh = True                  # whether the next line begins a paragraph
         self.code = False
@@ -154,7 +156,7 @@ class _Paragraphs:
             line, ended, _ = line.replace("@endcode", "\\endcode").partition("\\endcode")
             self.code = not ended
             if line.strip():
-                self.of[self.into or "details"].append(line.rstrip())
+                self.parts[self.into or "details"].append(line.rstrip())
         elif not line.strip():
             self.fresh = True              # lists of what is returned have empty lines in them
             self.into = self.into if self.into == "returned" or self.margin >= 0 else "details"
@@ -180,9 +182,9 @@ class _Paragraphs:
         words = f"- {words[2:]}" if words.startswith(("* ", "• ")) else words
         if self.into is None or not re.search(r"\w", words):
             return
-        if self.into == "returned" and self.fresh and self.of["returned"] and _SENTENCE.match(line):
+        if self.into == "returned" and self.fresh and self.parts["returned"] and _SENTENCE.match(line):
             self.into = "details"
-        lines = self.of[self.into]
+        lines = self.parts[self.into]
         if self.fresh or not lines or _ITEM.match(line):
             lines.append(words)
         else:

@@ -47,7 +47,7 @@ class AblationResult(Record):
     """What leaving out the kernels of one program showed."""
 
     kernels: tuple[KernelNeed, ...] = ()
-    counted: tuple[tuple[str, int], ...] = ()  # (kernel, launches in one call), for `device_time.borrowed`
+    counted: tuple[tuple[str, int], ...] = ()  # (kernel, launches in one call), for `device_time.find_borrowed_names`
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     died: str = ""                         # a failure before any kernel was left out, a reason to refuse

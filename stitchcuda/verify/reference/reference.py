@@ -219,8 +219,8 @@ def _one_file(error: ImportError) -> str:
     """What to do about a reference that imports from files which are not stored with it."""
     named = " and import from it by its name" if "relative import" in str(error) else ""
     return (
-        "a reference is stored as one file: move what it imports from files of yours into it, or install their package "
-        f"({remedies.install('-e', 'FOLDER')}){named}"
+        "a reference is stored as one file: move what it imports from files of yours into it, or, if they are a package with "
+        f"a pyproject.toml, install that ({remedies.install('-e', 'FOLDER')}){named}"
     )
 
 
