@@ -63,6 +63,7 @@ def test_wheel_runs_outside_the_repository(built: Path, tmp_path: Path) -> None:
     assert "REF" in done.stdout
 
 
+@pytest.mark.more
 def test_wheel_holds_nothing_of_nvidias_text(built: Path, real: Docs) -> None:
     """No ten words in a row of what the headers' comments say, in any text file of the wheel."""
     theirs = runs_of(real)

@@ -115,6 +115,7 @@ def test_what_was_found_for_a_step_is_kept_with_the_session(tmp_path: Path, aske
     assert again["text"].splitlines()[0] in coder
 
 
+@pytest.mark.more
 def test_the_built_in_engineer_reads_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "of_this_machine", lambda: pytest.fail("documentation was looked for"))
     reference = tmp_path / "scale_relu.py"

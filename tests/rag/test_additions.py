@@ -67,6 +67,7 @@ def test_what_cannot_be_added_is_a_sentence_and_changes_nothing(small: Path) -> 
     assert "notes" not in libraries()
 
 
+@pytest.mark.more
 def test_vectors_are_made_of_what_is_added_where_the_index_has_some(small: Path) -> None:
     assert add_documents([note("# Tiles\nAn ibex won.")]).meaning is None
     build()

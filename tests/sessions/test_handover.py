@@ -159,6 +159,7 @@ def test_a_server_that_is_paused_for_a_moment(hosts: tuple[Host, Host], server: 
     as_whole("late", server, whole, [owner, heir])
 
 
+@pytest.mark.more
 def test_two_that_resume_at_once(hosts: tuple[Host, Host], server: Server, whole: list[str]) -> None:
     owner = hosts[0].start("both", "--new", "--hold-at", "9")
     owner.until("holds")

@@ -205,6 +205,7 @@ print(session.status)
 """
 
 
+@pytest.mark.more
 def test_python_shows_its_progress_in_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "reference.py").write_text(REFERENCE)
     ours, theirs = os.openpty()

@@ -125,6 +125,7 @@ def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (check.ok, check.remedy.endswith(" GB, or choose another")) == (False, True)
 
 
+@pytest.mark.more
 def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     homeless(monkeypatch)
     check = by_name(examine(tmp_path))["cache"]
