@@ -251,7 +251,7 @@ def test_a_loader_that_is_named_reads(tmp_path: Path) -> None:
     assert found.text == "tile: 128x96\nwon: yes"
     with pytest.raises(BadInput, match="has no 'CVSLoader'; nearest: CSVLoader"):
         loaders.load(str(tmp_path / "a.csv"), "CVSLoader")
-    with pytest.raises(Unavailable, match=r"Docx2txtLoader needs a package that is not installed .*docx2txt"):
+    with pytest.raises(Unavailable, match=r"Docx2txtLoader needs a package that is not installed: .*docx2txt"):
         loaders.load(str(tmp_path / "a.csv"), "Docx2txtLoader")
 
 
