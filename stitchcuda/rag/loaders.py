@@ -95,7 +95,9 @@ def _loaded(name: str, source: str, options: dict[str, Any]) -> list[Document]:
     try:
         return list(getattr(document_loaders, name)(source, **options).load())
     except ImportError as error:
-        raise Unavailable(f"{name} needs a package that is not installed: install it, or name another --loader ({_line(error)})") from error
+        raise Unavailable(
+            f"{name} needs a package that is not installed: install it, or name another --loader ({_line(error)})"
+        ) from error
     except Exception as error:             # loaders raise whatever their libraries raise
         if "://" in source:
             why = _line(_first_cause(error))
