@@ -86,10 +86,10 @@ def optimize(
 
     named, roles = models_by_role(model or [])
     chosen, why = choose_model(named, base_url)
-    if reference.is_dir():
-        raise BadInput(f"{reference} is a folder: give the path of a Python file with Model and get_inputs()")
     if not is_there(reference, "reference"):
         raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
+    if reference.is_dir():
+        raise BadInput(f"{reference} is a folder: give the path of a Python file with Model and get_inputs()")
     with watch(plain=quiet or as_json) as view:
         view.say(f"device: {describe_device(device, predict_for)}; engineer: {why}")
         done = sessions.optimize(

@@ -207,6 +207,7 @@ def test_workspace_without_room(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.more
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 def test_full_file_system(tmp_path: Path) -> None:
     small = tmp_path / "small"

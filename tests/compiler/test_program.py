@@ -243,7 +243,7 @@ def test_writing_needs_no_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kernels"),
     [
-        ("residual_train", True), ("stateful", False),
+        ("stateful", False), pytest.param("residual_train", True, marks=pytest.mark.more),
         pytest.param("temporaries", True, marks=pytest.mark.more), pytest.param("shapes", False, marks=pytest.mark.more),
     ],
 )  # fmt: skip

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = """
 import torch
@@ -23,6 +25,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.more
 def test_the_parts_wired_by_hand_end_with_an_accepted_program(tmp_path: Path) -> None:
     reference = tmp_path / "pointwise.py"
     reference.write_text(REFERENCE)

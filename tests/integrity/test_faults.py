@@ -113,7 +113,7 @@ def named(group: tuple[Fault, ...], *quick: str) -> Callable[..., object]:
 
 @named(
     (*faults.KERNELS, *faults.NATIVE, *faults.PYTHON, *faults.RESULTS),
-    "a wild pointer in a kernel", "forks", "daemon", "garbage", "floods its channel", "fills",
+    "forks", "daemon", "garbage", "floods its channel", "fills",
     "memory", "aborts", "exits", "kills all", "recursion", "an exception that raises",
     "threads that stay", "a FIFO for results", "a link to another file", "results cut short",
 )  # fmt: skip

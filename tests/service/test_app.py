@@ -118,6 +118,7 @@ def serving(folder: Path, database: str) -> Iterator[Service]:
             process.kill()
 
 
+@pytest.mark.more
 def test_a_session_is_watched_asked_about_and_survives_the_service(tmp_path: Path, database: str) -> None:
     with serving(tmp_path, database) as service:
         session = service.start(approve=["plan"])

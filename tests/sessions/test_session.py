@@ -184,6 +184,7 @@ def test_a_long_report_says_what_it_is_at(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
+@pytest.mark.more
 def test_progress_is_shown_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_session(tmp_path, "silent")
     tiny_session(tmp_path, "loud")

@@ -87,6 +87,7 @@ def test_the_recording_is_of_a_real_gpu() -> None:
     assert all(record[field] for field in ("driver", "date", "cuda"))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("stem", [source.stem for source in SOURCES])
 def test_intrinsics_match_the_recording(stem: str, modules: dict[str, ctypes.CDLL]) -> None:
     module, wanted = modules[stem], recorded()["cases"][stem]

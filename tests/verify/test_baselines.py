@@ -34,6 +34,7 @@ def a_time(mode: Any, ms: float, *, agrees: bool = True, **more: Any) -> Baselin
     return BaselineTime(mode=mode, ms=ms, low_ms=0.9 * ms, high_ms=1.1 * ms, eager_ms=2.0, samples=25, agrees=agrees, **more)
 
 
+@pytest.mark.more
 def test_times_are_kept_and_a_failure_hinders_nothing(tmp_path: Path) -> None:
     path = reference(tmp_path, LOUD)
     found = time_baselines(path, device="cpu", modes=("graph", "eager"), cache=tmp_path)

@@ -106,6 +106,7 @@ def test_a_worker_that_nobody_takes_is_closed_while_it_is_loading(tmp_path: Path
         bench.close()
 
 
+@pytest.mark.more
 def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way of a last verification on a GPU, which loads two workers at once, with the simulator's workers."""
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)

@@ -39,6 +39,7 @@ def judge(reference: Path, cache: Path) -> Iterator[Judge]:
         yield one
 
 
+@pytest.mark.more
 def test_each_program_has_its_own_verdict(judge: Judge, tmp_path: Path) -> None:
     """In their order; one that hangs, one that crashes and one that is none at all are nobody else's matter."""
     linked = programs.model(tmp_path / "linked")

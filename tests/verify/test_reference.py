@@ -350,7 +350,7 @@ def test_a_reference_inside_a_package_is_told_what_works(tmp_path: Path, monkeyp
     (package / "layers.py").write_text("from torch import nn\n\n\nclass Gate(nn.Linear):\n    pass\n")
     inside = GOOD.replace("nn.Linear(width, width)", "Gate(width, width)")
     said = refusal(reference(package, f"from .layers import Gate\n{inside}", "model.py"))
-    assert "a reference is stored as one file: move what it imports from files of yours into it, or install " in said
+    assert "a reference is stored as one file: move what it imports from files of yours into it, or, if " in said
     assert "pip install -e FOLDER) and import from it by its name" in said
     named = reference(tmp_path, f"from gated_layers_of_mine.layers import Gate\n{inside}", "copy.py")  # as a session has it
     said = refusal(named)

@@ -83,6 +83,7 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
     }  # fmt: skip
 
 
+@pytest.mark.more
 def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, judge: Judge, cache: Path) -> None:
     path = tmp_path / "foreign.py"
     path.write_text(INLINE)
