@@ -126,7 +126,7 @@ def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: p
         ):
             program.write_text(text)
             result = judge.check({"program": str(program), "seeds": 5, "fresh": True})
-            assert result["ok"] == (not reason)
+            assert result["ok"] == (not reason), result["reasons"]
             assert reason in " ".join(result["reasons"])
             assert ("inputs are not taken: the program crashed" in " ".join(result["notes"])) == ("is_contiguous" in text)
             left = [path.name for path in judge.resources.scratch.iterdir() if path.name.startswith("program-")]
