@@ -55,8 +55,7 @@ def summary(session: Session, *, shown: bool = False) -> str:
         lines.append(f"program: {outcome.program}")
     if outcome.report:
         lines.append(f"report:  {outcome.report}")
-    commands = next_commands(session, outcome)
-    lines += [f"next:    {command}" for command in commands if not (shown and command.startswith("stitchcuda show "))]
+    lines += [f"next:    {command}" for command in next_commands(session, outcome, shown=shown)]
     return "\n".join(lines)
 
 

@@ -36,15 +36,17 @@ def headline(outcome: Outcome) -> str:
     return f"{outcome.status} after {done}{reason}"
 
 
-def next_commands(session: Session, outcome: Outcome) -> list[str]:
-    """The commands that a user may want to run next, as they are typed, some with a remark in brackets."""
+def next_commands(session: Session, outcome: Outcome, *, shown: bool = False) -> list[str]:
+    """The commands that a user may want to run next, as they are typed, some with a remark in brackets. `shown`: without
+    `stitchcuda show`, which is the one that is running."""
     where = session.home.option
+    show = [] if shown else [f"stitchcuda show {session.name}{where}"]
     if outcome.status in ("parked", "failed"):
         again = f"stitchcuda resume {session.name}{where}"
         paths = [session.folder / "waiting" / question.name for question in session.waiting]
         edits = [f"{again} --edit {shlex.quote(str(path))}   (after editing it)" for path in paths]
-        return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
-    commands = [f"stitchcuda show {session.name}{where}"]
+        return [*show, f"{again} --accept", *edits] if paths else [again]
+    commands = show
     if outcome.program:
         path = session.home.prepared(session.record) / session.record.reference_name
         commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
