@@ -159,3 +159,17 @@ with simulated_device.SimulatedDevice():
 print([runtime.is_host_memory(one.data_ptr()) for one in (*moved, kept)])
 """
     assert done(program, tmp_path) == "[False, False, False, True]"
+
+
+def test_a_second_copy_of_the_runtime_has_memory_of_its_own(tmp_path: Path) -> None:
+    """A worker is a fork: its process may hold another copy of the runtime, whose memory takes the usual addresses."""
+    program = """
+import shutil, tempfile
+held = torch.empty(4)
+with tempfile.TemporaryDirectory() as folder:
+    second = ctypes.CDLL(shutil.copy(runtime._library._name, Path(folder) / "second.so"))
+second.stitchsim_allocate.restype = ctypes.c_void_p
+place = second.stitchsim_allocate(ctypes.c_ulong(4096))
+print(hex(held.data_ptr())[:6], hex(place)[:6], second.stitchsim_is_device(ctypes.c_void_p(place)))
+"""
+    assert done(program, tmp_path) == "0x2000 0x2100 1"

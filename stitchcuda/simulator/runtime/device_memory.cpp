@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -17,6 +18,8 @@ namespace {
 using Address = std::uintptr_t;
 
 constexpr Address kBase = 0x2000'0000'0000;      // far from where the system puts programs, libraries and stacks
+constexpr Address kApart = 1ul << 40;            // to the next place: a fork may hold the memory of another copy of this library
+constexpr int kPlaces = 8;
 constexpr std::size_t kGrowth = 4 << 20;         // address space is taken in pieces of this size: it is bounded
 constexpr std::size_t kGivenBack = 32 << 20;     // pages of freed blocks from this size on go back to the system, as malloc does
 constexpr std::size_t kNumber = 16;              // a block of this size is a number: torch makes one of each constant, on the host
@@ -31,7 +34,7 @@ struct Memory {
   std::mutex mutex;
   std::map<Address, Block> blocks;
   std::map<Address, std::size_t> free;           // no two adjacent
-  Address top = kBase;
+  Address base = kBase, top = kBase;             // equal before the first allocation
   std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   bool guarded = false, closed = false;
   int open = 0;
@@ -48,7 +51,7 @@ std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1)
 void settle(Memory& all) {                       // with the mutex held
   const bool closed = all.guarded && all.open == 0;
   if (closed == all.closed) return;
-  if (all.top != kBase) mprotect(reinterpret_cast<void*>(kBase), all.top - kBase, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
+  if (all.top != all.base) mprotect(reinterpret_cast<void*>(all.base), all.top - all.base, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
   all.closed = closed;
 }
 
@@ -68,19 +71,32 @@ void give(Memory& all, Address begin, std::size_t span) {
   all.free[begin] = span;
 }
 
+bool grow(Address begin, std::size_t more) {     // false: no memory there, and errno says why
+  void* const at = reinterpret_cast<void*>(begin);
+  void* const got = mmap(at, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (got == MAP_FAILED) return false;
+  if (got != at) {                               // a kernel that takes the address for a hint
+    munmap(got, more);
+    errno = EEXIST;
+    return false;
+  }
+  madvise(at, more, MADV_HUGEPAGE);              // opening and closing takes a step for each page
+  return true;
+}
+
 Address take(Memory& all, std::size_t span) {    // 0: none
   auto best = all.free.end();
   for (auto one = all.free.begin(); one != all.free.end(); ++one)
     if (one->second >= span && (best == all.free.end() || one->second < best->second)) best = one;
   if (best == all.free.end()) {
     const std::size_t more = rounded(span, kGrowth);
-    void* const at = reinterpret_cast<void*>(all.top);
-    void* const got = mmap(at, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got != at) {
-      if (got != MAP_FAILED) munmap(got, more);
-      return 0;
+    const bool first = all.top == all.base;
+    bool got = grow(all.top, more);
+    for (int place = 1; first && !got && errno == EEXIST && place < kPlaces; place++) {
+      all.base = all.top = kBase + place * kApart;
+      got = grow(all.top, more);
     }
-    madvise(at, more, MADV_HUGEPAGE);            // opening and closing takes a step for each page
+    if (!got) return 0;
     give(all, all.top, more);
     all.top += more;
     return take(all, span);
@@ -96,7 +112,7 @@ void touched(int, siginfo_t* info, void*) {
   Memory& all = memory();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto at = reinterpret_cast<Address>(info->si_addr);
-  if (info->si_code <= 0 || at < kBase || at >= all.top) {  // not ours: the same again for who was asked before
+  if (info->si_code <= 0 || at < all.base || at >= all.top) {  // not ours: the same again for who was asked before
     sigaction(SIGSEGV, &all.before, nullptr);
     return;
   }
@@ -154,7 +170,7 @@ bool free_device(void* pointer) {
 
 bool is_device(const void* pointer) {
   const std::lock_guard<std::mutex> lock(memory().mutex);
-  return reinterpret_cast<Address>(pointer) >= kBase && reinterpret_cast<Address>(pointer) < memory().top;
+  return reinterpret_cast<Address>(pointer) >= memory().base && reinterpret_cast<Address>(pointer) < memory().top;
 }
 
 }  // namespace stitchsim
