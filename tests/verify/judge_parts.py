@@ -16,7 +16,7 @@ from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.program.trial import LoadedProgram, Trial
+from stitchcuda.verify.program.trial import LoadedProgram
 from tests.simulator.programs import CACHE, HOME
 
 
@@ -46,7 +46,7 @@ class Bench:
         """Loads the program into a new worker, closed after the block."""
         judge = self._judge
         with judge.resources.worker(program, self.secret_inputs) as worker:
-            trial = Trial(worker, self.secret_inputs, judge.resources.construction(), "sim", judge.resources.limits)
+            trial = judge.resources.trial(worker, self.secret_inputs)
             trial.load(program, cache=judge.resources.cache, arch="sm_90")
             yield LoadedProgram(worker, trial)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,10 @@ def asking(folder: Path, text: str) -> Ask:
     folder.mkdir(exist_ok=True)
     path = folder / "reference.py"
     path.write_text(text)
-    worker = ReferenceWorker(folder, "sim")
+    handlers = ReferenceWorker(folder, "sim").handlers()
 
     def ask(do: str, **fields: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = getattr(worker, do)(fields)
+        answer: dict[str, Any] = json.loads(json.dumps(handlers[do](fields)))  # as it comes out of a channel
         return answer
 
     ask("load", path=str(path), precision="reference", init=str(folder / "init"), patience=0.0)

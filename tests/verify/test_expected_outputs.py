@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.compare.expected_outputs import ExpectedOutputs
+from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
 from stitchcuda.verify.compare.reference_error import Float64Output
 
 ELEMENTS = 1000
@@ -23,10 +23,10 @@ class Sets:
         self.read: list[str] = []
 
     def of(self, keys: ExpectedOutputs, name: str) -> list[Tensor]:
-        def read() -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        def read() -> ExpectedOutput:
             self.read.append(name)
             x = torch.full((ELEMENTS,), float(ord(name)))
-            return [x], [x + 1], [x.double() + 1]
+            return ExpectedOutput([x], [x + 1], [Float64Output(x.double() + 1)])
 
         return keys.get(Path(name), read).expected
 

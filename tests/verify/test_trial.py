@@ -13,7 +13,8 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Construction, Trial, same_bits
+from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.reference.comparisons import same_bits
 
 
 def test_strided_outputs_are_compared_bit_by_bit() -> None:
@@ -58,6 +59,7 @@ def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> N
         init=Path(), init_structure=None, init_seed=0, training=False, state_names=[], precision="reference"
     )  # fmt: skip
     worker = Idle(answer)
-    trial = Trial(worker, SecretInputs(folder=Path(), state=Path(), renewed=True), built, "cuda", Limits())  # type: ignore[arg-type]
+    nothing = SecretInputs(folder=Path(), state=Path(), renewed=True)
+    trial = Trial(worker, nothing, built, "cuda", Limits(), lambda do, **fields: {})  # type: ignore[arg-type]
     assert trial.idle(0.3) == reason
     assert (worker.asked["do"], worker.asked["budget_s"]) == ("idle", 0.3)

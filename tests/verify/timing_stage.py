@@ -136,7 +136,7 @@ class Stage:
         self.module = self.worker._loaded().module
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        said: dict[str, Any] = getattr(self.worker, do)(fields)
+        said: dict[str, Any] = self.worker.handlers()[do](fields)
         return said
 
     def local(self, name: str, program: Program, clock: VirtualClock) -> Local:
@@ -159,7 +159,8 @@ class Stage:
             init=self.folder / "init", init_structure=None, init_seed=0, training=False,
             state_names=self.facts["state_names"], precision="reference",
         )  # fmt: skip
-        return Trial(None, self.secret_inputs, built, "sim", Limits()).compare_timed_call(given, secret_inputs, call)  # type: ignore[arg-type]
+        trial = Trial(None, self.secret_inputs, built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
+        return trial.compare_timed_call(given, secret_inputs, call)
 
     def timed(
         self, program: Program, clock: VirtualClock, *, reference_ms: float = 2.0, previous: Local | None = None, **options: Any

@@ -14,13 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import torch
-
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.compare import bound
 from stitchcuda.verify.inputs.input_terms import InputTerms, ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, draw_set, shorten_list
-from stitchcuda.verify.messages import wire
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, draw_set, find_wrong, shorten_list
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start
 
@@ -162,18 +158,19 @@ def _mattering_tensors(
     if not secret_inputs.renewed or not any(tensor.constant for tensor in lacking):
         return []
     names = [tensor.name for tensor in state]
-    path = secret_inputs.folder / f"constructed-{secrets.token_hex(4)}"
-    ask("renew", seed=0, state=str(path), keep=names, alike=[])
-    renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (secret_inputs.state, path))
+    constructed = secret_inputs.folder / f"constructed-{secrets.token_hex(4)}"
+    ask("renew", seed=0, state=str(constructed), keep=names, alike=[])
+    files = {"state": str(secret_inputs.state), "other": str(constructed)}
+    changed = set(ask("find_changed_state", **files)["names"])
     mattering: list[ReferenceTensor] = []
     back: set[str] = set()
     for tensor in lacking:
-        if torch.equal(renewed[tensor.name], constructed[tensor.name]) or not (tensor.constant or mattering):
+        if tensor.name not in changed or not (tensor.constant or mattering):
             continue
         more = back | {other.name for other in state if other.tied == tensor.name}
         # A new name each time: the reference worker does not read a file again whose parameters it has.
         path = secret_inputs.folder / f"reverted-{secrets.token_hex(4)}"
-        wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
+        ask("mix_state", **files, names=sorted(more), mixed=str(path))
         other = SecretInputs(
             folder=secret_inputs.folder, state=path, renewed=True, usual=secret_inputs.usual, sets=secret_inputs.sets[:1]
         )
@@ -195,8 +192,6 @@ def _matters(ask: Ask, secret_inputs: SecretInputs, other: SecretInputs) -> bool
             continue
         if again.names != given.names or again.variant != given.variant:
             continue
-        (own, exact), (found, _) = given.answers(), again.answers()
-        each = zip(given.names, found, own, exact, strict=True)
-        if not all(bound.judge(name, value, expected, true, bounds[name]).ok for name, value, expected, true in each):
+        if find_wrong(ask, again, given, bounds):
             return True
     return False

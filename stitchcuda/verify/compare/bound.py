@@ -5,14 +5,13 @@ The bound: `FACTOR` times the reference's own error against float64, plus `ULPS`
 output, and again where the whole output would hide them: an element is compared with the errors of elements at most `REACH`
 times larger (so not with those next to a mask of -1e9), a slice with slices of similar norm. TF32 (250 times the error of
 fp32), a wide softmax answered with zeros and a small row left out do not pass; three products of bf16 parts lie at the limit
-(10 to 13 times). 16-bit outputs are allowed less. Pure functions on CPU tensors.
+(10 to 13 times). 16-bit outputs are allowed less. Pure functions on tensors of one device, in float64 there.
 Where to look next: `verify/compare/narrow_outputs.py` (16-bit outputs), `verify/compare/reference_error.py` (what is measured).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
@@ -26,6 +25,7 @@ EXACT_ULPS = 256.0                         # for a float64 reference, whose own 
 REACH = 2.0**10                            # the rounding of values up to this many times larger excuses an element's error
 _RARE = 1e-3                               # with a smaller share of the elements, or fewer than `_FEW`, the smallest magnitudes
 _FEW = 8                                   # share the limit of the next larger ones
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _COARSE = 0.1                              # eps of 8-bit floats: ten times their rounding would be more than the value
 
 
@@ -38,16 +38,15 @@ class Bound(Record):
     slice_relative: float = math.inf       # of a slice's norm; a larger error is compared with slices of similar norm
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(Record):
     """The reference's own error in one output on one input set, relative to the output's scale or norm."""
 
     unit: float                            # eps of the dtype
     worst: float                           # at the worst element, relative to the scale
     norm: float                            # in norm
-    counts: torch.Tensor                   # number of elements per magnitude class
-    errors: torch.Tensor                   # largest error per magnitude class beyond the rounding of the element itself
-    slices: float                          # in norm, of the median slice
+    counts: tuple[int, ...] = (0,) * CLASSES   # number of elements per magnitude class
+    errors: tuple[float, ...] = (0.0,) * CLASSES   # largest error per class beyond the rounding of the element itself
+    slices: float = 0.0                    # in norm, of the median slice
     share: narrow_outputs.RoundingShare | None = None      # for 16-bit outputs only
 
 
@@ -60,7 +59,7 @@ def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Mea
     """Measures how far the reference's output `own` is from its float64 output `exact`."""
     unit = eps(own.dtype)
     if unit == 0.0:
-        return Measure(unit, 0.0, 0.0, torch.zeros(CLASSES, dtype=torch.int64), torch.zeros(CLASSES, dtype=torch.float64), 0.0)
+        return Measure(unit=unit, worst=0.0, norm=0.0)
     found = differences(own, exact)
     if unit >= _COARSE:
         found = Differences(Magnitudes((found.error.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
@@ -70,8 +69,8 @@ def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Mea
         unit=unit,
         worst=found.error.largest / scale if scale else 0.0,
         norm=found.error.norm / size if size else 0.0,
-        counts=counts,
-        errors=errors,
+        counts=tuple(counts.tolist()),
+        errors=tuple(errors.tolist()),
         slices=reference_error.typical_slice(found),
         share=narrow_outputs.share(own, exact, found) if narrow_outputs.applies(unit) else None,
     )
@@ -86,15 +85,13 @@ def pool_measures(measures: list[Measure]) -> Bound:
     """The bound for one output from the reference's errors over all input sets: on a single set they can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
-    counts = sum((measure.counts for measure in measures), torch.zeros(CLASSES, dtype=torch.int64))
-    errors = torch.zeros(CLASSES, dtype=torch.float64)
-    for measure in measures:
-        errors = torch.maximum(errors, measure.errors)
+    counts = [sum(numbers) for numbers in zip(*(measure.counts for measure in measures), strict=True)] or [0] * CLASSES
+    errors = [max(largest) for largest in zip(*(measure.errors for measure in measures), strict=True)] or [0.0] * CLASSES
     if narrow_outputs.applies(unit):
         return Bound(
-            max_relative=narrow_outputs.inside_allowed(float(errors.max())) + _rounding(unit) + ulps * unit,
+            max_relative=narrow_outputs.inside_allowed(max(errors)) + _rounding(unit) + ulps * unit,
             norm_relative=_middle([narrow_outputs.norm_allowed(measure.share, unit) for measure in measures if measure.share]),
-            classes=_by_class(counts.tolist(), errors.tolist(), unit),
+            classes=_by_class(counts, errors, unit),
             slice_relative=(
                 narrow_outputs.INSIDE * _middle([measure.slices for measure in measures]) + narrow_outputs.SLICE_ULPS * unit
             ),
@@ -102,7 +99,7 @@ def pool_measures(measures: list[Measure]) -> Bound:
     return Bound(
         max_relative=FACTOR * max((measure.worst for measure in measures), default=0.0) + ulps * unit,
         norm_relative=FACTOR * max((measure.norm for measure in measures), default=0.0) + ulps * unit,
-        classes=_by_class(counts.tolist(), errors.tolist(), unit) if unit else (),
+        classes=_by_class(counts, errors, unit) if unit else (),
         slice_relative=FACTOR * max((measure.slices for measure in measures), default=0.0) + ulps * unit,
     )
 
@@ -130,7 +127,7 @@ def judge(
     if given.dtype != expected.dtype:
         return refused(f"has dtype {_name(given.dtype)} where the reference has {_name(expected.dtype)}")
     if eps(expected.dtype) == 0.0:
-        wrong = int((given != expected).sum())
+        wrong = int((_signed(given) != _signed(expected)).sum())
         note = "" if not wrong else f"{wrong} of {given.numel()} elements differ (integers and booleans must be exact)"
         worst = float((given.double() - expected.double()).abs().max()) if wrong else 0.0
         return OutputError(
@@ -154,6 +151,11 @@ def judge(
     return OutputError(
         name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note
     )
+
+
+def _signed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bits as signed integers, where torch compares no unsigned ones on a GPU."""
+    return tensor.view(_SIGNED[tensor.dtype]) if tensor.dtype in _SIGNED else tensor
 
 
 def _middle(of_sets: list[float]) -> float:
@@ -225,7 +227,7 @@ def _in_a_class(
     scale, off = found.size.largest, found.error.values
     if not allowed.classes or scale == 0.0 or found.error.largest <= min(allowed.classes) * scale:
         return None
-    limits = torch.tensor(allowed.classes, dtype=torch.float64).mul_(scale)
+    limits = torch.tensor(allowed.classes, dtype=torch.float64, device=off.device).mul_(scale)
     limit = limits[reference_error.classes(found.size.values, scale)]
     excess = off / limit
     if float(excess.max()) <= 1.0:

@@ -1,16 +1,16 @@
 """Caches input sets and the reference's outputs in memory, so that each set is read from its files once.
 
-The most recently used sets stay, up to `_MOST_BYTES` in all; a set larger than that is read each time. Only the judge's
-process uses it.
-Where to look next: `verify/inputs/secret_inputs.py` (who uses it), `verify/compare/reference_error.py` (what is computed once).
+The most recently used sets stay, up to a share of the device's memory in all; a set larger than that is read each time. Only
+the reference worker uses it.
+Where to look next: `verify/reference/comparisons.py` (who uses it), `verify/compare/reference_error.py` (what is computed
+once).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,9 +18,8 @@ import torch
 from stitchcuda.verify.compare.bound import Measure, measure_error
 from stitchcuda.verify.compare.reference_error import Float64Output
 
-_MOST_BYTES = min(2 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)  # 1/16 of the machine's memory
-_Files = Callable[[], tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]]
-
+_HOST_SHARE, _GPU_SHARE = 16, 5            # of all memory there is one part in so many
+_MOST_ON_HOST = 2 * 2**30                  # bytes
 
 @dataclass
 class ExpectedOutput:
@@ -41,22 +40,31 @@ class ExpectedOutput:
         return plain + 2 * sum(max(true.exact.nbytes, 8 * true.exact.numel()) for true in self.truths)
 
 
-@dataclass
 class ExpectedOutputs:
-    """A least-recently-used cache of input sets, by the file of the reference's outputs. May be used by several threads."""
+    """A least-recently-used cache of input sets, by the file of the reference's outputs."""
 
-    most_bytes: int = _MOST_BYTES
-    _sets: dict[Path, ExpectedOutput] = field(default_factory=dict)     # the most recently used one last
-    _lock: threading.Lock = field(default_factory=threading.Lock)       # a thread measures sets while others are drawn
+    def __init__(self, device: str = "cpu", most_bytes: int | None = None) -> None:
+        self._device, self._most_bytes = device, most_bytes
+        self._sets: dict[Path, ExpectedOutput] = {}  # the most recently used one last
 
-    def get(self, path: Path, read: _Files) -> ExpectedOutput:
-        """The set whose outputs lie in `path`. `read` reads (inputs, outputs in their own dtype, outputs in float64)."""
-        with self._lock:
-            found = self._sets.pop(path, None)
-            if found is None:
-                inputs, expected, exact = read()
-                found = ExpectedOutput(inputs, expected, [Float64Output(output) for output in exact])
-            self._sets[path] = found
-            while sum(output.size for output in self._sets.values()) > self.most_bytes:
-                del self._sets[next(iter(self._sets))]
+    def get(self, path: Path, read: Callable[[], ExpectedOutput]) -> ExpectedOutput:
+        """The set whose outputs lie in `path`. `read` reads it where it is not in memory."""
+        found = self._sets.pop(path, None) or read()
+        self.put(path, found)
         return found
+
+    def put(self, path: Path, found: ExpectedOutput) -> None:
+        """Keeps a set that was just computed."""
+        self._sets[path] = found
+        while sum(output.size for output in self._sets.values()) > self._most():
+            del self._sets[next(iter(self._sets))]
+
+    def _most(self) -> int:
+        if self._most_bytes is None:
+            host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            on_gpu = self._device == "cuda"
+            self._most_bytes = (
+                torch.cuda.get_device_properties(0).total_memory // _GPU_SHARE if on_gpu
+                else min(_MOST_ON_HOST, host // _HOST_SHARE)
+            )
+        return self._most_bytes

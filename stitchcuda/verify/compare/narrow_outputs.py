@@ -19,10 +19,10 @@ Where to look next: `verify/compare/bound.py` (who decides).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 
+from stitchcuda.state import Record
 from stitchcuda.verify.compare import reference_error
 from stitchcuda.verify.compare.reference_error import Differences, Float64Output, as_float64_output
 
@@ -43,8 +43,7 @@ def applies(unit: float) -> bool:
     return _FINEST < unit < _COARSEST
 
 
-@dataclass(frozen=True)
-class RoundingShare:
+class RoundingShare(Record):
     """The parts of the reference's error in norm, relative to the output's norm."""
 
     rounding: float                        # from rounding the float64 result
@@ -57,7 +56,7 @@ def share(own: torch.Tensor, exact: torch.Tensor | Float64Output, found: Differe
     """Splits the error `found` of the reference's output `own` into its parts."""
     size = found.size.norm
     if size == 0.0:
-        return RoundingShare(0.0, 0.0, 1.0, 1.0)
+        return RoundingShare(rounding=0.0, inside=0.0, even=1.0, carried=1.0)
     known = as_float64_output(exact)
     least, error = known.against(known.exact.to(own.dtype)).error.norm, found.error.norm
     return RoundingShare(

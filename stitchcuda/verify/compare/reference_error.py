@@ -2,8 +2,9 @@
 
 Next to a mask of -1e9 or one outlier every error is small against the output's scale, and the loss of a row a thousand times
 smaller than the others is small against their errors. So errors are also measured per magnitude class (an octave of |exact|,
-counted down from the largest) and per slice (one index of an axis, a row, a plane). Pure functions on CPU tensors; they decide
-nothing. Where to look next: `verify/compare/bound.py` (who decides).
+counted down from the largest) and per slice (one index of an axis, a row, a plane). Pure functions on
+tensors of one device; they decide nothing.
+Where to look next: `verify/compare/bound.py` (who decides).
 """
 
 from __future__ import annotations
@@ -113,8 +114,9 @@ def by_class(found: Differences, rounding: float) -> tuple[torch.Tensor, torch.T
     `rounding`: the relative error that each element may have from its final rounding. Only what exceeds it counts as error;
     else the rounding of a 16-bit value would excuse the loss of a value a thousand times smaller.
     """
-    counts = torch.zeros(CLASSES, dtype=torch.int64)
-    errors = torch.zeros(CLASSES, dtype=torch.float64)
+    device = found.size.values.device
+    counts = torch.zeros(CLASSES, dtype=torch.int64, device=device)
+    errors = torch.zeros(CLASSES, dtype=torch.float64, device=device)
     scale, size = found.size.largest, found.size.values
     if scale == 0.0:
         return counts, errors

@@ -12,22 +12,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.verify.compare import bound
+from stitchcuda.state import Record
 from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
-from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
 from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
-from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.worker import WorkerFailed
 
 Ask = Callable[..., dict[str, Any]]
@@ -40,12 +35,19 @@ GIVEN = "as given"
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _LARGER = 2                                # another size is at most this many times the given one
-_MEASURING = ThreadPoolExecutor(4)         # starts no thread before its first task, so that the judge can still fork
 _random = secrets.SystemRandom()
 
 
 class ReferenceLost(BadInput):
     """The reference's process ended before it answered. The judge starts another for the next question."""
+
+
+class TensorFacts(Record):
+    """What the judge knows of a tensor that it never holds: its shape, its bytes (of an expanded tensor each element once)."""
+
+    shape: tuple[int, ...]
+    bytes: int
+    floating: bool                         # a floating-point dtype
 
 
 @dataclass
@@ -61,6 +63,9 @@ class InputSet:
     names: list[str]
     expected: Path
     exact: Path
+    measures: list[Measure]                # the reference's own error in each output
+    input_facts: list[TensorFacts]
+    output_facts: list[TensorFacts]
     variant: str = GIVEN
     lenient: bool = False                  # a program may refuse this memory layout
     seed: int = 0                          # for the reference's get_inputs()
@@ -70,9 +75,22 @@ class InputSet:
         """The largest output file that is read from a worker: twice what is expected, since its layouts may differ."""
         return 2 * self.expected.stat().st_size + 2 * self.inputs.stat().st_size + 2**20
 
-    def answers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Reads the reference's outputs: (in its own dtype, in float64), both in the order of `names`."""
-        return wire.read_tensors(self.expected), wire.read_tensors(self.exact)
+    def message(self) -> dict[str, Any]:
+        """The fields by which the reference worker knows the set (`verify/reference/comparisons.py`)."""
+        return {"inputs": str(self.inputs), "expected": str(self.expected), "exact": str(self.exact), "names": self.names}
+
+
+def answered_set(paths: Mapping[str, Any], structure: Any, answer: dict[str, Any], **more: Any) -> InputSet:
+    """Returns the set whose files the reference worker wrote, from its answer to "expect" or "expect_rolled"."""
+    return InputSet(
+        structure=structure,
+        names=answer["names"],
+        measures=[Measure.model_validate(measure) for measure in answer["measures"]],
+        input_facts=[TensorFacts.model_validate(fact) for fact in answer["input_facts"]],
+        output_facts=[TensorFacts.model_validate(fact) for fact in answer["output_facts"]],
+        **paths,
+        **more,
+    )
 
 
 @dataclass
@@ -93,8 +111,6 @@ class SecretInputs:
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
-    _measures: dict[Path, Future[list[Measure]]] = field(default_factory=dict)
-    _cache: ExpectedOutputs = field(default_factory=ExpectedOutputs)
 
     def bounds(self, count: int) -> dict[str, Bound]:
         """The error bound of each output by name, pooled over the first `count` input sets."""
@@ -111,25 +127,11 @@ class SecretInputs:
                     f"{shorten_list(sets[0].names)}; then {shorten_list(input_set.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
-        measures = [self.measures(input_set) for input_set in sets]
+        measures = [input_set.measures for input_set in sets]
         for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
             if len({measure.unit for measure in of_sets}) > 1:
                 raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
         return {name: pool_measures([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
-
-    def measures(self, input_set: InputSet) -> list[Measure]:
-        """The reference's own error in each output, in the order of `input_set.names`. Waits for `measure_soon`."""
-        self.measure_soon(input_set)
-        return self._measures[input_set.expected].result()
-
-    def measure_soon(self, input_set: InputSet) -> None:
-        """Starts to measure the reference's own errors in a thread, unless that was started before."""
-        if input_set.expected not in self._measures:
-            self._measures[input_set.expected] = _MEASURING.submit(lambda: self.load(input_set).measure_errors())
-
-    def load(self, input_set: InputSet) -> ExpectedOutput:
-        """Reads a set's tensors, or returns those that are still in memory. The set need not be in `sets`."""
-        return self._cache.get(input_set.expected, lambda: (wire.read_tensors(input_set.inputs), *input_set.answers()))
 
     def transient_buffers(self, state_names: Sequence[str]) -> list[str]:
         """Names of the non-persistent buffers that the reference's forward changes: no name of its state_dict is theirs."""
@@ -164,7 +166,7 @@ def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: G
 
 
 def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
-    """Draws input sets until there are `count`, and starts to measure the reference's own errors on each.
+    """Draws input sets until there are `count`.
 
     The first set is as given, the others are variants. If the reference does not work for a variant, a note says so.
     """
@@ -173,12 +175,12 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
         seed = secret_inputs.sets[0].seed if number == _TOUCHED else None
         variants = _candidates(secret_inputs, number)
         input_set = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants)
-        if number == _TOUCHED and input_set.variant.startswith("exchanged") and _answered_alike(secret_inputs, input_set):
+        if number == _TOUCHED and input_set.variant.startswith("exchanged") and _answered_alike(ask, secret_inputs, input_set):
             input_set = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
         secret_inputs.sets.append(input_set)
-        secret_inputs.measure_soon(input_set)
         if number == _TOUCHED:
-            for position in _never_varied(secret_inputs):
+            files = [str(given.inputs) for given in secret_inputs.sets]
+            for position in ask("find_unvaried", sets=files)["positions"]:
                 secret_inputs.remark(f"input {position} was never varied")
             if plain := _always_the_same(secret_inputs):
                 secret_inputs.remark(
@@ -187,22 +189,17 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
                 )
 
 
-def _answered_alike(secret_inputs: SecretInputs, input_set: InputSet) -> bool:
+def _answered_alike(ask: Ask, secret_inputs: SecretInputs, input_set: InputSet) -> bool:
     """Whether set 0's outputs would pass as this set's, as those of a sum over all elements do if two are exchanged."""
-    bounds = secret_inputs.bounds_of(secret_inputs.sets)
-    (before, _), (own, exact) = secret_inputs.sets[0].answers(), input_set.answers()
-    each = zip(input_set.names, before, own, exact, strict=True)
-    outputs = [answer for answer in each if not answer[0].startswith(("buffer:", "input:"))]
-    return all(bound.judge(name, old, new, true, bounds[name]).ok for name, old, new, true in outputs)
+    wrong = find_wrong(ask, secret_inputs.sets[0], input_set, secret_inputs.bounds_of(secret_inputs.sets))
+    return all(name.startswith(("buffer:", "input:")) for name in wrong)
 
 
-def _never_varied(secret_inputs: SecretInputs) -> list[int]:
-    """Positions of the input tensors that are the same in all sets, so that a program could have them written into it."""
-    first, *others = (wire.read_tensors(input_set.inputs) for input_set in secret_inputs.sets)
-    same = [position for position, tensor in enumerate(first) if tensor.numel()]
-    for other in others:
-        same = [position for position in same if position < len(other) and torch.equal(first[position], other[position])]
-    return same
+def find_wrong(ask: Ask, given: InputSet, input_set: InputSet, bounds: dict[str, Bound]) -> list[str]:
+    """Returns which of the reference's outputs for `given` are wrong as those for `input_set`."""
+    plain = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
+    answer = ask("compare_expected", given=str(given.expected), set=input_set.message(), bounds=plain)
+    return list(answer["wrong"])
 
 
 def _always_the_same(secret_inputs: SecretInputs) -> list[str]:
@@ -239,7 +236,6 @@ def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | N
         return None
     other = SecretInputs(folder=secret_inputs.folder, state=state, renewed=True, kept=kept, alike=alike)
     other.sets.append(draw_set(ask, other, "again", seed=secret_inputs.sets[0].seed, variants=[GIVEN]))
-    other.measure_soon(other.sets[0])
     return other
 
 
@@ -252,7 +248,7 @@ def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeS
     if not free:
         secret_inputs.remark("limited: judged at the given sizes only; the program states no range of others")
         return []
-    given = [list(tensor.shape) for tensor in wire.read_tensors(secret_inputs.sets[0].inputs)]
+    given = [fact.shape for fact in secret_inputs.sets[0].input_facts]
     sets: list[InputSet] = []
     for larger in (False, True):
         sizes: list[tuple[int, int, int]] = []
@@ -347,10 +343,8 @@ def draw_set(
     variant = answer["variant"]
     if variant == GIVEN and not sizes:
         secret_inputs.usual = max(secret_inputs.usual, answer["usual"])
-    return InputSet(
-        structure=answer["structure"], names=answer["names"], variant=variant, lenient=variant == "non-contiguous", seed=seed,
-        **paths,
-    )  # fmt: skip
+    lenient = variant == "non-contiguous"
+    return answered_set(paths, answer["structure"], answer, variant=variant, lenient=lenient, seed=seed)
 
 
 def shorten_list(names: Sequence[str]) -> str:

@@ -16,13 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, draw_set, set_paths
-from stitchcuda.verify.integrity.byte_traffic import extent_bytes
-from stitchcuda.verify.messages import wire
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, answered_set, draw_set, set_paths
+from stitchcuda.verify.messages.tensor_file import take_file
 from stitchcuda.verify.processes.file_grants import grant
 
 CHECKED_CALLS = 5                          # timed calls whose outputs are compared
@@ -43,13 +39,14 @@ class QuestionedWorker(Protocol):
 
 @dataclass(frozen=True)
 class TimedCall:
-    """The tensors that a worker wrote after one timed call, read into memory. It was given set `set`, changed by `turn`."""
+    """What a worker wrote after one timed call, copied to files of the judge. It was given set `set`, changed by `turn`."""
 
     set: int
     turn: int
     structure: Any
-    outputs: list[torch.Tensor]
-    inputs: list[torch.Tensor]
+    outputs: Path
+    inputs: Path
+    most_bytes: int                        # that either file may have
 
 
 @dataclass
@@ -91,13 +88,12 @@ class TimedInputs:
 
     def input_bytes(self) -> list[int]:
         """The bytes of each input tensor of a call."""
-        return [extent_bytes(tensor) for tensor in wire.read_tensors(self.sets[0].inputs)]
+        return [fact.bytes for fact in self.sets[0].input_facts]
 
     def output_bytes(self) -> int:
         """The bytes of all outputs of a call together."""
-        given = self.sets[0]
-        own = wire.read_tensors(given.expected)
-        return sum(extent_bytes(tensor) for name, tensor in zip(given.names, own, strict=True) if name.startswith("output"))
+        each = zip(self.sets[0].names, self.sets[0].output_facts, strict=True)
+        return sum(fact.bytes for name, fact in each if name.startswith("output"))
 
     def receive(self, worker: QuestionedWorker, number: int, turn: int, *, seconds: float) -> TimedCall:
         """Asks a worker for the outputs of its last call, which was on set `number` changed by `turn`. Raises `WorkerFailed`,
@@ -105,20 +101,16 @@ class TimedInputs:
         given = self.answer_turn(number, turn)
         # Secret names: the worker cannot have prepared files there.
         paths = {what: worker.scratch / f"{what}-{secrets.token_hex(8)}" for what in ("outputs", "inputs_after")}
-        size = given.inputs.stat().st_size
         try:
             named = {what: str(path) for what, path in paths.items()}
             answer = worker.ask("time", seconds=seconds, doing="being timed", mode="deliver", sample=self._sample, **named)
-            return TimedCall(
-                set=number,
-                turn=turn,
-                structure=answer.get("structure"),
-                outputs=wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes),
-                inputs=wire.read_tensors(paths["inputs_after"], limit_bytes=2 * size + 2**20),
-            )
+            # Copied now: what the worker writes there after its call is of no use to it.
+            outputs, inputs = (take_file(path, self.folder / path.name, given.most_bytes) for path in paths.values())
         finally:
             for path in paths.values():
                 path.unlink(missing_ok=True)
+        structure = answer.get("structure")
+        return TimedCall(number, turn, structure, outputs=outputs, inputs=inputs, most_bytes=given.most_bytes)
 
     def wrong(self, delivered: list[TimedCall]) -> list[str]:
         """Says what is wrong with the first wrong call, or []. The bounds are pooled over all calls."""
@@ -126,7 +118,10 @@ class TimedInputs:
         sets = [self.answer_turn(call.set, call.turn) for call in delivered]
         pooled = SecretInputs(folder=self.folder, state=self.secret_inputs.state, renewed=self.secret_inputs.renewed, sets=sets)
         for given, call in zip(sets, delivered, strict=True):
-            if reasons := self._compare(given, pooled, call):
+            reasons = self._compare(given, pooled, call)
+            for file in (call.outputs, call.inputs):
+                file.unlink(missing_ok=True)
+            if reasons:
                 return reasons
         return []
 
@@ -166,8 +161,7 @@ class TimedInputs:
             sample=self._sample,
             **{what: str(path) for what, path in paths.items()},
         )
-        answered = InputSet(paths["inputs"], given.structure, answer["names"], paths["expected"], paths["exact"])
-        return answered, answer["finite"]
+        return answered_set(paths, given.structure, answer), answer["finite"]
 
 
 def draw(ask: Ask, secret_inputs: SecretInputs, folder: Path, compare: Compare, *, integers: bool = True) -> TimedInputs:
@@ -181,10 +175,8 @@ def draw(ask: Ask, secret_inputs: SecretInputs, folder: Path, compare: Compare, 
     sets = [secret_inputs.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
         sets += [draw_set(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
-    tensors = [wire.read_tensors(input_set.inputs) for input_set in sets]
-    found = [timed_contents.find_movable(tensor) for tensor in tensors]
-    moving = [pair for pair in found[0] if all(pair in other for other in found)]
-    floats = [pair for pair in moving if tensors[0][pair[0]].dtype in timed_contents.FLOATS]
+    found = ask("find_movable", sets=[str(input_set.inputs) for input_set in sets])
+    moving, floats = found["moving"], found["floats"]
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(CHECKED_CALLS)]
     made = TimedInputs(secret_inputs, folder, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
@@ -197,8 +189,6 @@ def draw(ask: Ask, secret_inputs: SecretInputs, folder: Path, compare: Compare, 
         made.notes.append(
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
-    elif still := [
-        f"{place}" for place, tensor in enumerate(tensors[0]) if place not in moved and timed_contents.order_matters(tensor)
-    ]:
+    elif still := [f"{place}" for place in found["ordered"] if place not in moved]:
         made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made

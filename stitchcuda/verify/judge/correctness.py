@@ -18,7 +18,7 @@ from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import ProgramAnswer, Trial, read_count, same_bits
+from stitchcuda.verify.program.trial import ProgramAnswer, Trial, read_count
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
@@ -57,9 +57,7 @@ def check(
                 errors, reasons = trial.compare(given, again, bounds)
                 reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
                 _keep_worst(worst, errors)
-                same = again.values.keys() == answer.values.keys() and all(
-                    same_bits(answer.values[name], value) for name, value in again.values.items()
-                )
+                same = set(again.names) == set(answer.names) and not trial.find_changed(answer, again)
                 deterministic = same if deterministic is None else deterministic and same
                 fewer.append(read_count(again.reply, "launches") < read_count(answer.reply, "launches"))
             done += 1
@@ -80,7 +78,7 @@ def check(
             reasons = _much_later(trial, held_back or secret_inputs.sets[0], bounds)
             done += held_back is not None
         if not reasons and first is not None:
-            reasons = _overwritten(trial, secret_inputs.sets[0], first)
+            reasons = _overwritten(trial, secret_inputs.sets[0])
         if not reasons and profile:
             still()
             shares = trial.profile(secret_inputs.sets[0])
@@ -162,10 +160,9 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     return [f"after {read_count(answer.reply, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
 
 
-def _overwritten(trial: Trial, given: InputSet, first: ProgramAnswer) -> list[str]:
+def _overwritten(trial: Trial, given: InputSet) -> list[str]:
     """Returns a reason if outputs of the first call changed during later calls."""
-    now = trial.reread(given)
-    changed = [name for name, value in first.values.items() if name not in now or not same_bits(value, now[name])]
+    changed = trial.find_overwritten(given)
     if not changed:
         return []
     what = ", ".join(changed[:4])

@@ -23,7 +23,13 @@ from typing import NamedTuple
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
 from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw_other_sizes, read_free_sizes, redraw_parameters
+from stitchcuda.verify.inputs.secret_inputs import (
+    ReferenceLost,
+    SecretInputs,
+    draw_other_sizes,
+    read_free_sizes,
+    redraw_parameters,
+)
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
 from stitchcuda.verify.judge import correctness
@@ -52,6 +58,7 @@ class LoadingProgram(NamedTuple):
             self.builder.stop()
         self.worker.child.kill()
         wait([self.loading])
+        self.trial.forget()
         self.worker.close()
         if self.builder:
             self.builder.close()
@@ -82,7 +89,14 @@ class Examination:
             return CheckResult(ok=False, tier="timed" if on_gpu else "simulated", reasons=refused), InputTerms()
 
         def check(*, two: bool) -> tuple[CheckResult, InputTerms]:
-            return state_mismatch.judge_on_terms(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, two=two))
+            def check_once(terms: InputTerms) -> CheckResult:
+                return self._check(program, seeds, fresh=fresh, terms=terms, two=two)
+
+            try:
+                return state_mismatch.judge_on_terms(check_once)
+            except ReferenceLost:          # with what it held of the program's answers: the next one starts anew
+                self._resources.background.quiet()
+                return state_mismatch.judge_on_terms(check_once)
 
         two = fresh and self._resources.two_at_once
         result, terms = check(two=two)
@@ -119,7 +133,8 @@ class Examination:
             completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, seeds))
             again = resources.background.ask(lambda: redraw_parameters(resources.ask, secret_inputs) if fresh else None)
             worker.expire_in(resources.limits.check_s)
-            trial = Trial(worker, secret_inputs, resources.construction(), resources.target, resources.limits)
+            trial = resources.trial(worker, secret_inputs)
+            first_worker.callback(trial.forget)
             if two and not is_large(secret_inputs):
                 loading.append(self._start_loading(program, secret_inputs, resources.new_builder()))
             try:
@@ -190,7 +205,7 @@ class Examination:
         """Starts to load the program into a new worker, built so that single kernels can be left out. `builder`: a builder for
         this worker alone, needed if another worker is building at the same time."""
         worker = self._resources.worker(program, secret_inputs, builder.build if builder else None)
-        trial = Trial(worker, secret_inputs, self._resources.construction(), self._resources.target, self._resources.limits)
+        trial = self._resources.trial(worker, secret_inputs)
         loading = self._resources.background.begin(
             lambda: trial.load(program, cache=self._resources.cache, arch=self._resources.arch, masked=True)
         )

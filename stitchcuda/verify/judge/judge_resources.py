@@ -145,7 +145,8 @@ class JudgeResources:
             secret_inputs = self.secret_inputs(1, fresh=False, terms=terms)
             copy, worker, own = started.pop() if started else self.start_worker(program, secret_inputs)
             stack.push(own)
-            trial = Trial(worker, secret_inputs, self.construction(), self.target, self.limits)
+            trial = self.trial(worker, secret_inputs)
+            stack.callback(trial.forget)
             self.wait_for_memory(secret_inputs)
             before_load(secret_inputs, trial)
             try:
@@ -200,6 +201,10 @@ class JudgeResources:
         build = build or self.builder.build
         return Worker(self.forkserver, "program", self.scratch, self.target, bounds, on_build=build, read=read)
 
+    def trial(self, worker: Worker, secret_inputs: SecretInputs) -> Trial:
+        """Returns a trial of the program that is to be loaded in `worker`. Call its `forget` when it is no longer needed."""
+        return Trial(worker, secret_inputs, self.construction(), self.target, self.limits, self.ask)
+
     def new_inputs_folder(self) -> Path:
         """Returns a path for the files of secret inputs or timed contents, which no program can read."""
         return self.scratch / f"inputs-{secrets.token_hex(8)}"
@@ -217,6 +222,8 @@ class JudgeResources:
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died."""
         with self._shared.ask_lock:
+            if do == "forget" and self._shared.reference is None:
+                return {}                  # what it held ended with it
             try:
                 reference = self.reference_worker()
                 with self.turn():
@@ -273,4 +280,7 @@ def is_large(secret_inputs: SecretInputs) -> bool:
     return secret_inputs.bytes_of_a_call() > _LARGE
 
 
-_DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}
+_DOING = {
+    "baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs",
+    "receive": "being given a program's outputs", "compare": "being compared with a program",
+}  # fmt: skip

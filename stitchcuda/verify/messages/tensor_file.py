@@ -25,6 +25,7 @@ _TENSORS_LIMIT = 65_536
 _DIMENSIONS_LIMIT = 64
 _ELEMENTS_LIMIT = 2**48                    # of one tensor; with stride 0 they may take little memory
 _ALIGNMENT = 64                            # of the spans' lengths in the file, in bytes
+_PART = 2**24                              # bytes copied at a time
 _UNIT = 16                                 # a span begins at a multiple of the widest element's size, as torch's storages do
 
 _TYPES: dict[str, torch.dtype] = {
@@ -75,11 +76,7 @@ def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = N
     `limit_bytes`: given for a file of an untrusted process. The file must have a single name and belong to this user, and may
     not be larger than this.
     """
-    try:
-        # O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise WireError(f"unreadable tensors: {error.strerror}") from error
+    fd = _opened(path)
     try:
         size = _checked_size(fd, limit_bytes)
         header, start = _header(fd, size)
@@ -91,10 +88,35 @@ def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = N
             _check(entry, spans)
         moved = [span.to(device) for span in spans]
         return [_restored(moved, entry) for entry in layout]
+    except torch.OutOfMemoryError:
+        raise
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, RecursionError, OverflowError) as error:
         raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
     finally:
         os.close(fd)
+
+
+def take_file(path: Path, to: Path, limit_bytes: int) -> Path:
+    """Copies the file of an untrusted process, whatever it holds, to the new file `to`, where that process cannot change it.
+    Returns `to`. Raises `WireError` if it is no file of this user with a single name and at most `limit_bytes`."""
+    fd = _opened(path)
+    try:
+        size, done = _checked_size(fd, limit_bytes), 0
+        with open(to, "xb") as copy:
+            while done < size and (part := os.pread(fd, min(_PART, size - done), done)):
+                copy.write(part)
+                done += len(part)
+    finally:
+        os.close(fd)
+    return to
+
+
+def _opened(path: Path) -> int:
+    try:
+        # O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise WireError(f"unreadable tensors: {error.strerror}") from error
 
 
 def _bare(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,38 +1,33 @@
-"""Loads one program in one worker, calls it, and compares what it wrote with the reference, on the judge's side.
+"""Loads one program in one worker, calls it, and has what it wrote compared with the reference, on the judge's side.
 
 A call is right when its outputs have the reference's structure, shapes, dtypes and NaN patterns, their values are within the
 error bound, buffers that the reference updates have its values (within the bound too), and inputs and all other state are as
-they were, bit for bit. Only tensors that the worker wrote are believed, except where it admits to tampering. Every failure of
-the worker is raised as `WorkerFailed`. It does not decide which calls are made, nor the verdict.
-Where to look next: `verify/judge/correctness.py` (which calls, and what follows), `verify/compare/bound.py` (the bound),
-`verify/program/program_worker.py` (the other end).
+they were, bit for bit. The reference worker compares. Only tensors that the program's worker wrote are believed, except where
+it admits to tampering. Every failure of the worker is raised as `WorkerFailed`. It does not decide which calls are made, nor
+the verdict.
+Where to look next: `verify/judge/correctness.py` (which calls, and what follows), `verify/reference/comparisons.py` (the
+comparison), `verify/program/program_worker.py` (the other end).
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from stitchcuda.counts import counted
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import OutputError, Precision, Target, Tier
 from stitchcuda.tools.build.kernel_names import in_sources
-from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.input_terms import ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, shorten_list
+from stitchcuda.verify.inputs.secret_inputs import Ask, InputSet, SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.messages import wire
-from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.processes.file_grants import grant
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
@@ -63,9 +58,11 @@ class Trial:
     """
 
     def __init__(
-        self, worker: Worker, secret_inputs: SecretInputs, built: Construction, target: Target, bounds: Limits
+        self, worker: Worker, secret_inputs: SecretInputs, built: Construction, target: Target, bounds: Limits, ask: Ask
     ) -> None:
+        """`ask`: sends a question to the reference worker."""
         self._worker = worker
+        self._ask = ask
         self._secret_inputs = secret_inputs
         self.built = built
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
@@ -79,7 +76,8 @@ class Trial:
         self.traced: dict[str, Any] = {}
         self.own: tuple[str, ...] = ()
         self.guessed: list[str] = []
-        self._held: dict[str, int] = {}    # by name of an output that the worker still holds: its position in the file
+        self._answers: list[str] = []      # the answers that the reference worker holds, the last one last
+        self._held: ProgramAnswer | None = None  # the answer whose outputs the worker still holds
 
     def load(self, program: Path, *, cache: Path, arch: str, masked: bool = False) -> None:
         """Builds and constructs the program (a folder or a single file) with the secret parameters. Raises `WorkerFailed`.
@@ -143,14 +141,14 @@ class Trial:
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> ProgramAnswer:
-        """Calls the program's forward once and reads what it wrote. Raises `WorkerFailed`.
+        """Calls the program's forward once; the reference worker reads what it wrote. Raises `WorkerFailed`.
 
         `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
         keeps the outputs alive for `reread`.
         """
         paths = self._new_paths()
         with grant(self._worker.grants, given.inputs) as (inputs,):
-            answer = self._worker.ask(
+            reply = self._worker.ask(
                 "call",
                 seconds=self._limits.call_s,
                 doing="running forward",
@@ -160,41 +158,65 @@ class Trial:
                 hold=hold,
                 **{file: str(path) for file, path in paths.items()},
             )
-        return self._read(given, answer, paths, hold=hold)
+        answer = self._received(given, reply, paths)
+        self._held = answer if hold else self._held
+        return answer
 
     def _new_paths(self) -> dict[str, Path]:
         return {file: self._new_path(file) for file in ("outputs", "inputs_after", "state_after")}
 
-    def _read(self, given: InputSet, answer: dict[str, Any], paths: dict[str, Path], *, hold: bool) -> ProgramAnswer:
-        """Reads and removes the files that a call wrote."""
-        self._check_tampering(answer)
+    def _received(self, given: InputSet, reply: dict[str, Any], paths: dict[str, Path]) -> ProgramAnswer:
+        """Has the reference worker read the files that a call wrote, and removes them."""
+        self._check_tampering(reply)
+        most = {
+            "outputs": given.most_bytes,
+            "inputs_after": 2 * given.inputs.stat().st_size + 2**20,
+            "state_after": 2 * self._secret_inputs.state.stat().st_size + 2**20,
+        }
+        files = {file: str(paths[file]) if file in paths else None for file in most}
         try:
-            outputs = wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes)
-            after = wire.read_tensors(paths["inputs_after"], limit_bytes=2 * given.inputs.stat().st_size + 2**20)
-            state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._secret_inputs.state.stat().st_size + 2**20)
-            names = wire.named_tensors(answer.get("structure"), range(len(outputs)))
-            if len(state) < len(self.state_names):
-                raise WireError(f"{len(state)} of {len(self.state_names)} tensors of its state came back")
-            self._held = names if hold else self._held
-            values = {name: outputs[position] for name, position in names.items()}
-        except (WireError, OSError) as error:
-            raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
+            return self._receive(reply, files, most)
         finally:
             for path in paths.values():
                 _discard(path)
-        return ProgramAnswer(values, after, dict(zip(self.state_names, state, strict=False)), answer)
 
-    def reread(self, given: InputSet) -> dict[str, torch.Tensor]:
-        """Returns the outputs that the worker holds, as they are now. Raises `WorkerFailed`."""
+    def _receive(self, reply: dict[str, Any], files: dict[str, str | None], most: dict[str, int]) -> ProgramAnswer:
+        """Has the reference worker read an answer's files. Of earlier answers it keeps the last one and that which is held."""
+        kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
+        stale, key = [earlier for earlier in self._answers if earlier not in kept], secrets.token_hex(8)
+        found = self._ask(
+            "receive", answer=key, forget=stale, structure=reply.get("structure"), most=most, state_count=len(self.state_names),
+            **files,
+        )  # fmt: skip
+        self._answers = [earlier for earlier in self._answers if earlier in kept]
+        if "unreadable" in found:
+            raise WorkerFailed("error", f"the program's outputs cannot be read: {found['unreadable']}")
+        self._answers.append(key)
+        return ProgramAnswer(key, tuple(found["names"]), reply)
+
+    def forget(self) -> None:
+        """Has the reference worker drop all answers of this program."""
+        answers, self._answers, self._held = self._answers, [], None
+        if answers:
+            self._ask("forget", forget=answers)
+
+    def find_overwritten(self, given: InputSet) -> list[str]:
+        """Returns which of the outputs that the worker holds have changed since they were returned. Raises `WorkerFailed`."""
+        if self._held is None:
+            return []
         path = self._new_path("outputs")
         self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", outputs=str(path))
+        files = {"outputs": str(path), "inputs_after": None, "state_after": None}
         try:
-            held = wire.read_tensors(path, limit_bytes=given.most_bytes)
-        except (WireError, OSError) as error:
-            raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
+            now = self._receive(self._held.reply, files, dict.fromkeys(files, given.most_bytes))
         finally:
             _discard(path)
-        return {name: held[position] for name, position in self._held.items() if position < len(held)}
+        return self.find_changed(self._held, now)
+
+    def find_changed(self, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
+        """Returns which outputs of one answer another one lacks, or has with other bits. Both must be among the last two, or
+        held."""
+        return list(self._ask("find_changed", before=before.key, after=after.key)["names"])
 
     def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer:
         """Makes up to `calls` further calls within `seconds`, without recording operators or poisoning memory.
@@ -204,11 +226,11 @@ class Trial:
         """
         paths = self._new_paths()
         with grant(self._worker.grants, given.inputs) as (inputs,):
-            answer = self._worker.ask(
+            reply = self._worker.ask(
                 "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
                 calls=calls, budget_s=seconds, **{file: str(path) for file, path in paths.items()},
             )  # fmt: skip
-        return self._read(given, answer, paths, hold=False)
+        return self._received(given, reply, paths)
 
     def _new_path(self, file: str) -> Path:
         """The file that the worker writes next, under a random name: the program cannot have prepared it."""
@@ -221,65 +243,35 @@ class Trial:
             raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
     def compare(
-        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound], drawn_from: SecretInputs | None = None
+        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound]
     ) -> tuple[list[OutputError], list[str]]:
         """Compares a call on `given` with the reference. Returns (the error of every output and updated buffer with its bound,
         sentences on everything that is wrong; none means that the call is right).
 
-        `bounds`: by output's name. `drawn_from`: the secret inputs that `given` belongs to, if not to those of this trial.
+        `bounds`: by output's name. Each answer can be compared once.
         """
-        owner = drawn_from or self._secret_inputs
-        known, measures = owner.load(given), owner.measures(given)
-        errors: list[OutputError] = []
-        reasons: list[str] = []
-        outputs = [name for name in given.names if not name.startswith(("buffer:", "input:"))]
-        if set(answer.values) != set(outputs):
-            returned, wanted = _list_tensors(answer.values), _list_tensors(outputs)
-            reasons.append(f"the program returns {returned} where the reference returns {wanted}")
-        before_inputs = known.inputs
-        state = dict(zip(self.built.state_names, wire.read_tensors(self._secret_inputs.state), strict=False))
-        before_state = {name: state[name] for name in self.state_names}
-        if len(answer.inputs) < len(before_inputs):
-            reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
-        for name, own, true, measure in zip(given.names, known.expected, known.truths, measures, strict=True):
-            kind, _, key = name.partition(":")
-            if kind == "buffer":
-                if answer.state is None:
-                    continue
-                value = answer.state.get(key)
-                if key not in self.built.state_names:
-                    self.remark(f"buffer {key} is in no state_dict and was not compared")
-                elif value is None:
-                    reasons.append(f"the reference updates its buffer {key}, and the program has none of that name")
-            elif kind == "input":
-                value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
-            else:
-                value = answer.values.get(name)
-            same_shape = value is not None and kind == name and value.shape == own.shape
-            if value is not None and same_shape and not given.lenient and value.stride() != own.stride():
-                self.remark(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
-            if value is not None:
-                errors.append(bound.judge(name, value, own, true, bounds[name], measure))
-        reasons += [_sentence(error) for error in errors if not error.ok]
-        changed = {name.partition(":")[2] for name in given.names if name.startswith("input:")}
-        for position, (before, after) in enumerate(zip(before_inputs, answer.inputs, strict=False)):
-            if str(position) not in changed and not same_bits(before, after):
-                reasons.append(f"the program writes into its input {position}, which the reference leaves alone")
-        updated = {name.partition(":")[2] for name in given.names if name.startswith("buffer:")}
-        left = answer.state or {}
-        for name, before in before_state.items():
-            if name not in updated and name in left and not same_bits(before, left[name]):
-                reasons.append(f"the program changes {name}, which the reference leaves alone")
-        return errors, reasons
+        found = self._ask(
+            "compare",
+            answer=answer.key,
+            set=given.message(),
+            measures=[measure.model_dump(mode="json") for measure in given.measures],
+            bounds={name: bound.model_dump(mode="json") for name, bound in bounds.items()},
+            lenient=given.lenient,
+            state=str(self._secret_inputs.state),
+            given_back=self.state_names,
+        )
+        for remark in found["remarks"]:
+            self.remark(remark)
+        return [OutputError.model_validate(error) for error in found["errors"]], list(found["reasons"])
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
+        files = {"outputs": str(call.outputs), "inputs_after": str(call.inputs), "state_after": None}
         try:
-            values = wire.named_tensors(call.structure, call.outputs)
-        except WireError as error:
-            return [f"the outputs cannot be read: {error}"]
-        bounds = secret_inputs.bounds(len(secret_inputs.sets))
-        return self.compare(given, ProgramAnswer(values, call.inputs, None, {}), bounds, secret_inputs)[1]
+            answer = self._receive({"structure": call.structure}, files, dict.fromkeys(files, call.most_bytes))
+        except WorkerFailed as failure:
+            return [str(failure)]
+        return self.compare(given, answer, secret_inputs.bounds(len(secret_inputs.sets)))[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
         """Profiles one call (GPU only). Returns shares of device time (`device_time.summarize`). Raises `WorkerFailed`.
@@ -395,14 +387,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class ProgramAnswer:
-    """What the judge read back from one call: outputs by path, inputs and state after it, and the worker's reply.
+    """One call's answer, which the reference worker holds: its name there, the outputs' paths, and the worker's reply.
 
-    `state` is None for a timed call, which writes none. `reply` may be false: the program's process wrote it.
+    `reply` may be false: the program's process wrote it.
     """
 
-    values: dict[str, torch.Tensor]
-    inputs: list[torch.Tensor]
-    state: dict[str, torch.Tensor] | None
+    key: str
+    names: tuple[str, ...]
     reply: dict[str, Any]
 
 
@@ -412,34 +403,10 @@ def _discard(path: Path) -> None:
         path.unlink()
 
 
-def _sentence(error: OutputError) -> str:
-    if error.max_bound == 0.0:
-        return f"{error.name} {error.note}"
-    return (
-        f"{error.name} is wrong: largest error {error.max_error:.3g} where {error.max_bound:.3g} is allowed, "
-        f"norm {error.norm_error:.3g} where {error.norm_bound:.3g}; {error.note}"
-    )
-
-
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bytes in the same order of elements, whatever their strides."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    if left.numel() == 0:
-        return True
-    return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)))
-
-
 def read_count(reply: dict[str, Any], name: str) -> int:
     """Returns a whole number in a worker's reply, or 0 where there is none or it is not positive."""
     value = reply.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
-
-
-def _list_tensors(names: Iterable[str]) -> str:
-    tensors = list(names)
-    first = ", ".join(name[:_MOST_NAMED] for name in tensors[:4])
-    return f"{counted(len(tensors), 'tensor')} ({first}{', …' if len(tensors) > 4 else ''})" if tensors else "nothing"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Runs the reference for the judge: captures it, draws inputs, computes expected outputs (also in float64), times it.
+"""Runs the reference for the judge: captures it, draws inputs, computes expected outputs (also in float64), compares, times it.
 
-This is the process of the trusted code. It answers messages of the judge (the methods of `ReferenceWorker`, by name) and
-writes tensors to the files that a message names. Of the input variants asked for it takes the first that the reference
-computes without an exception and with a usable result. It decides no verdict and never sees a generated program.
+This is the process of the trusted code. It answers messages of the judge (the methods of `ReferenceWorker` and of its
+`Comparisons`, by name) and writes tensors to the files that a message names. Of the input variants asked for it takes the first
+that the reference computes without an exception and with a usable result. It decides no verdict and runs no generated program.
 Where to look next: `verify/reference/reference.py` and `verify/reference/float64_truth.py` (what a reference is and computes),
 `verify/inputs/secret_inputs.py` (who asks for inputs), `verify/judge/judge_resources.py` (who starts this process).
 """
@@ -13,7 +13,7 @@ import contextlib
 import copy
 import resource
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.wire import Channel, WireError
+from stitchcuda.verify.reference.comparisons import Comparisons
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, describe_error, load_reference, run, run64
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
@@ -38,7 +39,7 @@ _EAGER_CALLS = 20                          # that an eager time is the median of
 
 
 class ReferenceWorker:
-    """One loaded reference. Each public method but `alive` answers the message of its name: fields in, answer's fields out."""
+    """One loaded reference. `handlers` lists the methods that answer messages: fields in, answer's fields out."""
 
     def __init__(self, scratch: Path, target: Target) -> None:
         self._scratch = scratch
@@ -50,6 +51,17 @@ class ReferenceWorker:
         self._state_file = ""              # the file whose parameters the module has now; "" for its own
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
+        self.comparisons = Comparisons(self._device, self._use_state)
+
+    def handlers(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """Returns the function that answers each message, by the message's name."""
+        own = (self.load, self.examine, self.baseline, self.renew, self.expect, self.reweighed, self.expect_rolled,
+               self.ceiling, self.work, self.needs, self.time)  # fmt: skip
+        compare = self.comparisons
+        theirs = (compare.receive, compare.forget, compare.find_changed, compare.compare, compare.compare_expected,
+                  compare.find_degenerate, compare.find_unvaried, compare.find_movable, compare.find_changed_state,
+                  compare.mix_state)  # fmt: skip
+        return {handler.__name__: handler for handler in (*own, *theirs)}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, and
@@ -130,7 +142,8 @@ class ReferenceWorker:
 
     def expect(self, message: dict[str, Any]) -> dict[str, Any]:
         """Draws inputs for one secret seed and computes the reference's outputs in its own precision and in float64, with the
-        parameters in `state`. Writes all three; answers with the inputs' structure, the outputs' names and the variant."""
+        parameters in `state`. Writes all three; answers with the inputs' structure, the variant and what `Comparisons.keep`
+        says of the tensors."""
         reference = self._loaded()
         self._use_state(message["state"])
         (args, kwargs), expected, exact, facts = self._draw_variant(message)
@@ -142,7 +155,7 @@ class ReferenceWorker:
         wire.write_tensors(Path(message["inputs"]), tensors)
         wire.write_tensors(Path(message["expected"]), list(expected.values()))
         wire.write_tensors(Path(message["exact"]), list(exact.values()))
-        return {"structure": structure, "names": list(expected), **facts}
+        return {"structure": structure, **self.comparisons.keep(message, tensors, expected, exact), **facts}
 
     def _draw_variant(
         self, message: dict[str, Any]
@@ -206,7 +219,8 @@ class ReferenceWorker:
         sources = wire.read_tensors(Path(message["given"]), device=self._device)
         tensors = timed_contents.allocate_like(sources)
         timed_contents.refresh(tensors, sources, message["turn"], message["moving"], scaled=message["scaled"])
-        wire.write_tensors(Path(message["inputs"]), timed_contents.sample(tensors, message["sample"]))
+        inputs = timed_contents.sample(tensors, message["sample"])
+        wire.write_tensors(Path(message["inputs"]), inputs)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         try:
             expected, exact = self._compute(args, kwargs)
@@ -214,9 +228,13 @@ class ReferenceWorker:
         except (RuntimeError, ValueError, IndexError) as error:
             self._check_alive(f"it raises {type(error).__name__}")
             raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
+        expected, exact = (
+            dict(zip(outputs, timed_contents.sample(list(outputs.values()), message["sample"]), strict=True))
+            for outputs in (expected, exact)
+        )
         for outputs, file in ((expected, "expected"), (exact, "exact")):
-            wire.write_tensors(Path(message[file]), timed_contents.sample(list(outputs.values()), message["sample"]))
-        return {"names": list(expected), "finite": finite}
+            wire.write_tensors(Path(message[file]), list(outputs.values()))
+        return {"finite": finite, **self.comparisons.keep(message, inputs, expected, exact)}
 
     def _compute(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -252,11 +270,12 @@ class ReferenceWorker:
         if not self.alive():
             raise LostContext(problem)
 
-    def _use_state(self, file: str) -> None:
-        """Gives the module the parameters and buffers in `file`, unless it has them already."""
+    def _use_state(self, file: str) -> dict[str, torch.Tensor]:
+        """Gives the module the parameters and buffers in `file`, unless it has them already. Returns them by name."""
         if file != self._state_file:
             self._set(dict(zip(self._state(), wire.read_tensors(Path(file), device=self._device), strict=True)))
             self._state_file = file
+        return self._state()
 
     def work(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answers with the cost of one call: bytes moved by its operators on the simulator, device nanoseconds on a GPU."""
@@ -394,19 +413,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     """
     host_memory.keep_freed()
     worker = ReferenceWorker(scratch, target)
-    handlers = {
-        "load": worker.load,
-        "examine": worker.examine,
-        "baseline": worker.baseline,
-        "renew": worker.renew,
-        "expect": worker.expect,
-        "reweighed": worker.reweighed,
-        "expect_rolled": worker.expect_rolled,
-        "ceiling": worker.ceiling,
-        "work": worker.work,
-        "needs": worker.needs,
-        "time": worker.time,
-    }
+    handlers = worker.handlers()
     while True:
         message = channel.receive()
         try:

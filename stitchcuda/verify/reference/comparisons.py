@@ -1,0 +1,268 @@
+"""Compares what programs answered with what the reference computed, in the reference worker, on the device it computes on.
+
+A method answers the judge's message of its name: fields in, answer's fields out; what travels to the judge are figures. What a
+program wrote is read into memory of this process once ("receive"), and only then looked at: a program that writes into its
+files afterwards changes nothing. A program's file is never trusted (`verify/messages/tensor_file.py` checks it). Where the
+GPU's memory does not suffice, the CPU compares, and a remark says so.
+Where to look next: `verify/program/trial.py` and `verify/inputs/secret_inputs.py` (who ask), `verify/compare/bound.py` (the
+rule), `verify/reference/reference_worker.py` (the process).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stitchcuda.counts import counted
+from stitchcuda.state import OutputError
+from stitchcuda.verify.compare import bound, degenerate_outputs
+from stitchcuda.verify.compare.bound import Bound, Measure
+from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
+from stitchcuda.verify.compare.reference_error import Float64Output
+from stitchcuda.verify.inputs import timed_contents
+from stitchcuda.verify.integrity.byte_traffic import extent_bytes
+from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.wire import WireError
+
+_CPU_REMARK = "limited: compared on the CPU, because the GPU's memory does not suffice"
+_MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
+
+State = dict[str, torch.Tensor]
+
+
+@dataclass
+class ReceivedAnswer:
+    """What a program wrote after one call: outputs by path; inputs, and state (None: none), until they were compared."""
+
+    values: dict[str, torch.Tensor]
+    inputs: list[torch.Tensor]
+    state: list[torch.Tensor] | None
+
+
+class Comparisons:
+    """The expected outputs of input sets and the answers of programs, in memory. `device`: "cuda" or "cpu". `use_state`: gives
+    the reference the parameters in a file, and returns them by name."""
+
+    def __init__(self, device: str, use_state: Callable[[str], State]) -> None:
+        self._device = device
+        self._use_state = use_state
+        self._expected = ExpectedOutputs(device)
+        self._answers: dict[str, ReceivedAnswer] = {}
+
+    def keep(
+        self, message: dict[str, Any], inputs: list[torch.Tensor], expected: State, exact: State
+    ) -> dict[str, Any]:
+        """Keeps the tensors of a set that was just written to the message's files. Returns the facts that the judge needs of
+        them: those of `answered_set` in `verify/inputs/secret_inputs.py`."""
+        found = ExpectedOutput(inputs, list(expected.values()), [Float64Output(true) for true in exact.values()])
+        measures = found.measure_errors()
+        self._expected.put(Path(message["expected"]), found)
+        return {
+            "names": list(expected),
+            "measures": [measure.model_dump(mode="json") for measure in measures],
+            "input_facts": [_facts(tensor) for tensor in inputs],
+            "output_facts": [_facts(tensor) for tensor in expected.values()],
+        }
+
+    def receive(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Reads what a program wrote to the files `outputs`, `inputs_after` and `state_after` (may be None), each of at most
+        the bytes in `most`, under the name `answer`. Answers with the outputs' paths, or with `unreadable`: why not."""
+        self.forget(message)
+        try:
+            files = ("outputs", "inputs_after", "state_after")
+            outputs, inputs, state = (self._read_untrusted(message[file], message["most"][file]) for file in files)
+            values = wire.named_tensors(message["structure"], outputs or [])
+            if state is not None and len(state) < message["state_count"]:
+                raise WireError(f"{len(state)} of {message['state_count']} tensors of its state came back")
+        except (WireError, OSError) as error:
+            return {"unreadable": str(error)}
+        self._answers[message["answer"]] = ReceivedAnswer(values, inputs or [], state)
+        return {"names": list(values)}
+
+    def forget(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Drops the answers named in `forget`."""
+        for name in message["forget"]:
+            self._answers.pop(name, None)
+        return {}
+
+    def find_changed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answers with the paths of the outputs of answer `before` that `after` lacks, or has with other bits."""
+        before, after = (self._answers[message[which]].values for which in ("before", "after"))
+        changed = [name for name, value in before.items() if name not in after or not same_bits(value, after[name])]
+        return {"names": changed}
+
+    def compare(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Compares an answer with the reference's outputs for the set `set`, within `bounds`. Answers with `errors` (of every
+        output and updated buffer), `reasons` (sentences on everything that is wrong) and `remarks`."""
+        answer = self._answers[message["answer"]]
+        try:
+            return self._compare(message, answer, self._set(message["set"]))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            answer = ReceivedAnswer(
+                {name: value.cpu() for name, value in answer.values.items()},
+                [tensor.cpu() for tensor in answer.inputs],
+                None if answer.state is None else [tensor.cpu() for tensor in answer.state],
+            )
+            known = self._read_set(message["set"], "cpu")
+            found = self._compare(message, answer, known)
+            return found | {"remarks": [*found["remarks"], _CPU_REMARK]}
+
+    def _compare(self, message: dict[str, Any], answer: ReceivedAnswer, known: ExpectedOutput) -> dict[str, Any]:
+        names, bounds = message["set"]["names"], _bounds(message["bounds"])
+        measures = [Measure.model_validate(measure) for measure in message["measures"]]
+        held = self._use_state(message["state"])
+        left = None if answer.state is None else dict(zip(message["given_back"], answer.state, strict=False))
+        errors: list[OutputError] = []
+        reasons: list[str] = []
+        remarks: list[str] = []
+        outputs = [name for name in names if not name.startswith(("buffer:", "input:"))]
+        if set(answer.values) != set(outputs):
+            returned, wanted = list_tensors(list(answer.values)), list_tensors(outputs)
+            reasons.append(f"the program returns {returned} where the reference returns {wanted}")
+        if len(answer.inputs) < len(known.inputs):
+            reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(known.inputs)} inputs")
+        for name, own, true, measure in zip(names, known.expected, known.truths, measures, strict=True):
+            kind, _, key = name.partition(":")
+            if kind == "buffer":
+                if left is None:
+                    continue
+                value = left.get(key)
+                if key not in held:
+                    remarks.append(f"buffer {key} is in no state_dict and was not compared")
+                elif value is None:
+                    reasons.append(f"the reference updates its buffer {key}, and the program has none of that name")
+            elif kind == "input":
+                value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
+            else:
+                value = answer.values.get(name)
+            same_shape = value is not None and kind == name and value.shape == own.shape
+            if value is not None and same_shape and not message["lenient"] and value.stride() != own.stride():
+                remarks.append(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
+            if value is not None:
+                errors.append(bound.judge(name, value, own, true, bounds[name], measure))
+        reasons += [_sentence(error) for error in errors if not error.ok]
+        changed = {name.partition(":")[2] for name in names if name.startswith("input:")}
+        for position, (before, after) in enumerate(zip(known.inputs, answer.inputs, strict=False)):
+            if str(position) not in changed and not same_bits(before, after):
+                reasons.append(f"the program writes into its input {position}, which the reference leaves alone")
+        updated = {name.partition(":")[2] for name in names if name.startswith("buffer:")}
+        for name, value in (left or {}).items():
+            if name not in updated and not same_bits(held[name], value):
+                reasons.append(f"the program changes {name}, which the reference leaves alone")
+        answer.inputs, answer.state = [], None      # compared once; what the program returned may be compared again
+        return {"errors": [error.model_dump(mode="json") for error in errors], "reasons": reasons, "remarks": remarks}
+
+    def compare_expected(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answers with the names of the reference's own outputs in the file `given` that are wrong for the set `set`."""
+        known, bounds = self._set(message["set"]), _bounds(message["bounds"])
+        values = wire.read_tensors(Path(message["given"]), device=self._device)
+        each = zip(message["set"]["names"], values, known.expected, known.truths, strict=True)
+        return {"wrong": [name for name, value, own, true in each if not bound.judge(name, value, own, true, bounds[name]).ok]}
+
+    def find_degenerate(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answers with the outputs that have elements (`names`) and why single ones say nothing (`found`), from the reference's
+        outputs for the sets `sets` and those with other parameters, `reweighed_names` in the file `reweighed`."""
+        sets = [self._set(given) for given in message["sets"]]
+        others = wire.read_tensors(Path(message["reweighed"]), device=self._device) if message["reweighed_names"] else []
+        names, found = degenerate_outputs.find_degenerate(
+            message["sets"][0]["names"],
+            [(known.expected, [true.exact for true in known.truths]) for known in sets],
+            dict(zip(message["reweighed_names"], others, strict=True)),
+            _bounds(message["bounds"]),
+            message["parameters"],
+        )
+        return {"names": names, "found": found}
+
+    def find_unvaried(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answers with the positions of the input tensors that are the same in all of the files `sets`, so that a program could
+        have them written into it."""
+        first, *others = (self._read(file) for file in message["sets"])
+        same = [position for position, tensor in enumerate(first) if tensor.numel()]
+        for other in others:
+            same = [place for place in same if place < len(other) and torch.equal(first[place], other[place])]
+        return {"positions": same}
+
+    def find_movable(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answers with the tensors that timed calls may change in all of the input files `sets` (`moving`, and of them those of
+        floats in `floats`), and with the positions of those whose order matters (`ordered`)."""
+        sets = [self._read(file) for file in message["sets"]]
+        found = [timed_contents.find_movable(tensors) for tensors in sets]
+        moving = [pair for pair in found[0] if all(pair in other for other in found)]
+        return {
+            "moving": moving,
+            "floats": [pair for pair in moving if sets[0][pair[0]].dtype in timed_contents.FLOATS],
+            "ordered": [place for place, tensor in enumerate(sets[0]) if timed_contents.order_matters(tensor)],
+        }
+
+    def find_changed_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answers with the names of the state whose values in the files `state` and `other` differ."""
+        state = self._use_state(message["state"])
+        others = dict(zip(state, self._read(message["other"]), strict=True))
+        return {"names": [name for name, value in state.items() if not torch.equal(value, others[name])]}
+
+    def mix_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Writes to the file `mixed` the state in `state`, with the values in `other` for the names in `names`."""
+        state = self._use_state(message["state"])
+        others = dict(zip(state, self._read(message["other"]), strict=True))
+        mixed = [others[name] if name in message["names"] else value for name, value in state.items()]
+        wire.write_tensors(Path(message["mixed"]), mixed)
+        return {}
+
+    def _set(self, message: dict[str, Any]) -> ExpectedOutput:
+        return self._expected.get(Path(message["expected"]), lambda: self._read_set(message, self._device))
+
+    def _read_set(self, message: dict[str, Any], device: str) -> ExpectedOutput:
+        inputs, expected, exact = (
+            wire.read_tensors(Path(message[file]), device=device) for file in ("inputs", "expected", "exact")
+        )
+        return ExpectedOutput(inputs, expected, [Float64Output(true) for true in exact])
+
+    def _read(self, file: str) -> list[torch.Tensor]:
+        return wire.read_tensors(Path(file), device=self._device)
+
+    def _read_untrusted(self, file: str | None, most: int) -> list[torch.Tensor] | None:
+        if file is None:
+            return None
+        try:
+            return wire.read_tensors(Path(file), device=self._device, limit_bytes=most)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return wire.read_tensors(Path(file), limit_bytes=most)
+
+
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bytes in the same order of elements, whatever their strides."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    if left.numel() == 0:
+        return True
+    left, right = (left.cpu(), right.cpu()) if left.device != right.device else (left, right)
+    return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)))
+
+
+def list_tensors(names: Sequence[str]) -> str:
+    """Returns "2 tensors (output.0, output.1)", or "nothing"."""
+    first = ", ".join(name[:_MOST_NAMED] for name in names[:4])
+    return f"{counted(len(names), 'tensor')} ({first}{', …' if len(names) > 4 else ''})" if names else "nothing"
+
+
+def _sentence(error: OutputError) -> str:
+    if error.max_bound == 0.0:
+        return f"{error.name} {error.note}"
+    return (
+        f"{error.name} is wrong: largest error {error.max_error:.3g} where {error.max_bound:.3g} is allowed, "
+        f"norm {error.norm_error:.3g} where {error.norm_bound:.3g}; {error.note}"
+    )
+
+
+def _bounds(message: dict[str, Any]) -> dict[str, Bound]:
+    return {name: Bound.model_validate(allowed) for name, allowed in message.items()}
+
+
+def _facts(tensor: torch.Tensor) -> dict[str, Any]:
+    return {"shape": list(tensor.shape), "bytes": extent_bytes(tensor), "floating": tensor.is_floating_point()}
