@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,8 @@ def asking(folder: Path, text: str) -> Ask:
     handlers = ReferenceWorker(folder, "sim").handlers()
 
     def ask(do: str, **fields: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(json.dumps(handlers[do](fields)))  # as it comes out of a channel
-        return answer
+        return handlers[do](fields)
 
-    ask("load", path=str(path), precision="reference", init=str(folder / "init"), patience=0.0)
+    ask("load", path=str(path), precision="reference", patience=0.0)
     ask("examine")
     return ask

@@ -14,7 +14,7 @@ LINEAR = "self.linear = nn.Linear(16, 8)"
 
 def judged(folder: Path, text: str) -> tuple[str, list[str]]:
     ask = asking(folder, text)
-    one = secret_inputs.draw(ask, folder / "exam")
+    one = secret_inputs.draw(ask)
     secret_inputs.extend(ask, one, 2)
     return degenerate.check_reference(ask, one)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -28,7 +26,7 @@ class Sets:
             x = torch.full((ELEMENTS,), float(ord(name)))
             return ExpectedOutput([x], [x + 1], [Float64Output(x.double() + 1)])
 
-        return keys.get(Path(name), read).expected
+        return keys.get(name, read).expected
 
 
 def test_a_set_is_read_once() -> None:

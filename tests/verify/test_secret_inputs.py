@@ -13,23 +13,23 @@ from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs import degenerate, secret_inputs
 from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
-from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.reference import reference_worker
 from tests.verify.references import asking, source
 
 
 def drawn(ask: Ask, folder: Path, count: int) -> SecretInputs:
-    one = secret_inputs.draw(ask, folder / "exam")
+    one = secret_inputs.draw(ask)
     secret_inputs.extend(ask, one, count)
     return one
 
 
 def inputs(one: secret_inputs.InputSet) -> list[torch.Tensor]:
-    return wire.read_tensors(one.inputs)
+    return unpack(one.inputs, "cpu")
 
 
 def answers_of(one: secret_inputs.InputSet) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    return wire.read_tensors(one.expected), wire.read_tensors(one.exact)
+    return unpack(one.expected, "cpu"), unpack(one.exact, "cpu")
 
 
 def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
 
 def test_two_exams_differ(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
-    drawn = (secret_inputs.draw(ask, tmp_path / f"{number}") for number in range(8))
+    drawn = (secret_inputs.draw(ask) for _ in range(8))
     orders = {tuple(one.variants) for one in drawn}
     assert len(orders) > 1
 
@@ -97,9 +97,9 @@ def get_inputs():
 
 def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
     text = PAIRED.replace("CONDITION", "int(x[0, 0].abs() * 1e4) % 2")
-    one = secret_inputs.draw(asking(tmp_path, text), tmp_path / "exam")
+    one = secret_inputs.draw(asking(tmp_path, text))
     while len({tuple(given.names) for given in one.sets}) < 2:
-        one.sets.append(secret_inputs.draw_set(asking(tmp_path, text), one, f"{len(one.sets)}", variants=["as given"]))
+        one.sets.append(secret_inputs.draw_set(asking(tmp_path, text), one, variants=["as given"]))
     with pytest.raises(BadInput, match="returns or writes other tensors for other inputs of get_inputs"):
         one.bounds(len(one.sets))
 
@@ -107,7 +107,7 @@ def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
 def test_a_variant_with_other_outputs_is_left(tmp_path: Path) -> None:
     ask = asking(tmp_path, PAIRED.replace("CONDITION", "x.abs().max() > 12"))
     one = drawn(ask, tmp_path, 1)
-    one.sets.append(secret_inputs.draw_set(ask, one, "1", variants=["scaled up", "as given"]))
+    one.sets.append(secret_inputs.draw_set(ask, one, variants=["scaled up", "as given"]))
     assert one.sets[1].variant == "as given"
     assert "scaled up inputs were not tried: the reference does not stand them (it returns or writes other tensors)" in one.note
     assert set(one.bounds(2)) == {"output"}
@@ -139,12 +139,12 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
         return real(do, **fields)
 
     one = drawn(ask, tmp_path, 1)
-    one.sets.append(secret_inputs.draw_set(ask, one, "1", variants=["scaled up", "shifted", "as given"]))
+    one.sets.append(secret_inputs.draw_set(ask, one, variants=["scaled up", "shifted", "as given"]))
     assert one.sets[1].variant == "shifted"
     assert asked[1:] == [["scaled up", "shifted", "as given"], ["shifted", "as given"]]
     assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
     with pytest.raises(secret_inputs.ReferenceLost):
-        secret_inputs.draw_set(ask, one, "2", variants=["scaled up"])
+        secret_inputs.draw_set(ask, one, variants=["scaled up"])
 
 
 def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     one = drawn(ask, tmp_path, 1)
     monkeypatch.setattr(reference_worker.ReferenceWorker, "alive", lambda self: False)
     with pytest.raises(reference_worker.LostContext, match="IndexError"):
-        secret_inputs.draw_set(ask, one, "1", variants=["outlier", "as given"])
+        secret_inputs.draw_set(ask, one, variants=["outlier", "as given"])
 
 
 def test_arguments_that_share_memory_arrive_so(tmp_path: Path) -> None:

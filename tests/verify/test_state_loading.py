@@ -15,6 +15,7 @@ from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.inputs.input_terms import InputTerms, read_reference_tensors
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 from stitchcuda.verify.program.state_loading import StateLoading
@@ -313,7 +314,7 @@ def test_what_fails_in_a_new_worker_is_the_reason(kind: Any) -> None:
     def start() -> Any:
         raise failure
 
-    failure, drawn = WorkerFailed(kind, "it does not even start"), SecretInputs(folder=Path(), state=Path(), renewed=True)
+    failure, drawn = WorkerFailed(kind, "it does not even start"), SecretInputs(state=pack([], "cpu"), renewed=True)
     drawn.bounds = lambda count: {}  # type: ignore[method-assign]
     assert state_mismatch.find_unread_state(start, nobody, drawn, (), InputTerms(stage=1, needed=16)) is failure
 

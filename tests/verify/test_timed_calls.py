@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.verify.inputs import timed_contents as contents
+from stitchcuda.verify.messages.tensor_block import new_block
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.timing.timed_calls import NotPlain, TimedCalls
 from tests.verify.timing_stage import Stage, VirtualClock
@@ -73,8 +73,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 @pytest.fixture
 def ahead(stage: Stage) -> Iterator[Ahead]:
     thresholds = gc.get_threshold()
-    with stage.timed_inputs().message(stage.folder) as message:
-        yield Ahead(stage, message)
+    yield Ahead(stage, stage.timed_inputs().message(trusted=False))
     gc.set_threshold(*thresholds)
     gc.callbacks.clear()
 
@@ -192,13 +191,13 @@ def test_new_places_are_taken_before_the_calls(ahead: Ahead, monkeypatch: pytest
     assert len(set(places)) == 3
 
 
-def test_a_row_calls_on_all_that_was_laid(ahead: Ahead, tmp_path: Path) -> None:
+def test_a_row_calls_on_all_that_was_laid(ahead: Ahead) -> None:
     with torch.no_grad():
         ahead.held.lay(CALLS)
         began = ahead.stage.time.ms
         ahead.held.row()
         assert 3.0 <= ahead.stage.time.ms - began < 3.1
-        said = ahead.held.deliver(tmp_path / "outputs", tmp_path / "inputs", 0)
+        said = ahead.held.deliver(new_block(2**16, "cpu"), new_block(2**16, "cpu"), 0)
     assert said["structure"] == {"tensor": 0}
 
 

@@ -382,7 +382,7 @@ def test_what_stays_as_drawn_is_said(tmp_path: Path) -> None:
     drawn = stage.timed_inputs()
     assert drawn.moving == [[0, 0, 1], [1, 0]]
     assert drawn.notes == ["inputs that timed calls get as drawn, in order or integers: 2"]
-    plain = timed_inputs.draw(stage.ask, stage.secret_inputs, tmp_path / "again", stage.compare, integers=False)
+    plain = timed_inputs.draw(stage.ask, stage.secret_inputs, stage.compare, integers=False)
     assert plain.moving == [[0, 0, 1]]
     assert plain.notes == ["inputs that timed calls get as drawn, in order or integers: 1, 2"]
 

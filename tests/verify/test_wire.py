@@ -5,53 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
 import socket
 import threading
 import tracemalloc
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from stitchcuda.verify.messages import json_text, tensor_file, wire
+from stitchcuda.verify.messages import json_text, wire
+from stitchcuda.verify.messages.tensor_block import new_block, pack, unpack
 from stitchcuda.verify.messages.wire import Channel, ChannelClosed, ChannelTimeout, ForgedMessage, WireError
-
-LAYOUTS = {
-    "dense": torch.randn(3, 4),
-    "transposed": torch.randn(3, 4).t(),
-    "sliced": torch.randn(6, 8)[1::2, 3:7],
-    "expanded": torch.randn(1, 4).expand(3, 4),
-    "channels_last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
-    "scalar": torch.tensor(2.5),
-    "empty": torch.empty(0, 5),
-    "bfloat16": torch.randn(7).bfloat16(),
-    "bool": torch.tensor([True, False]),
-    "int64": torch.arange(5),
-    "complex": torch.randn(3, dtype=torch.complex64),
-    "float8": torch.randn(4).to(torch.float8_e4m3fn),
-    "nan": torch.tensor([math.nan, math.inf, -0.0]),
-    "float8_e5m2": torch.randn(4).to(torch.float8_e5m2),
-    "complex32": torch.randn(3, dtype=torch.complex32),
-    "conjugate": torch.randn(3, dtype=torch.complex64).conj(),
-    "uint16": torch.arange(5).to(torch.uint16),
-    "parameter": torch.nn.Parameter(torch.randn(3)),
-    "within a storage": torch.arange(100.0)[13:29],
-}
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_tensors_keep_bits_and_layout(name: str, tmp_path: Path) -> None:
-    tensor = LAYOUTS[name]
-    wire.write_tensors(tmp_path / "t", [tensor])
-    (back,) = wire.read_tensors(tmp_path / "t")
-    assert back.shape == tensor.shape
-    assert back.dtype == tensor.dtype
-    assert back.stride() == tensor.stride()
-    bits = [one.resolve_conj().contiguous().reshape(-1).view(torch.uint8) for one in (tensor, back)]
-    assert torch.equal(*bits)
 
 
 def test_structures() -> None:
@@ -73,152 +38,6 @@ def test_structures() -> None:
 def test_what_cannot_travel_is_named(value: object) -> None:
     with pytest.raises(WireError):
         wire.encode([value], [])
-
-
-def test_tensors_that_share_memory_share_it_again(tmp_path: Path) -> None:
-    base = torch.arange(100.0)
-    given = [base[10:20], base[15:40:2], torch.arange(3), base[60:].view(torch.int32), base[70:]]
-    wire.write_tensors(tmp_path / "t", given)
-    assert (tmp_path / "t").stat().st_size < 3000
-    one, other, apart, bits, values = wire.read_tensors(tmp_path / "t")
-    one[5:] = -1
-    assert other[0] == other[2] == -1 != other[4]
-    assert apart.tolist() == [0, 1, 2]
-    bits[10] = 0
-    assert values[0] == 0
-    assert one.untyped_storage().data_ptr() != bits.untyped_storage().data_ptr()
-
-
-def test_a_lying_file_is_refused(tmp_path: Path) -> None:
-    wire.write_tensors(tmp_path / "t", [torch.ones(1000)])
-    with pytest.raises(WireError, match="bytes of tensors"):
-        wire.read_tensors(tmp_path / "t", limit_bytes=100)
-    (tmp_path / "t").write_bytes(b"\x08\0\0\0\0\0\0\0{}      nonsense")
-    with pytest.raises(WireError, match="unreadable"):
-        wire.read_tensors(tmp_path / "t")
-
-
-def test_only_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
-    expected, given = tmp_path / "expected", tmp_path / "given"
-    wire.write_tensors(expected, [torch.ones(3)])
-    given.symlink_to(expected)
-    with pytest.raises(WireError, match="unreadable"):
-        wire.read_tensors(given, limit_bytes=10_000)
-    given.unlink()
-    os.link(expected, given)
-    with pytest.raises(WireError, match="another name"):
-        wire.read_tensors(given, limit_bytes=10_000)
-    given.unlink()
-    os.mkfifo(given)
-    with pytest.raises(WireError, match="not a regular file"):
-        wire.read_tensors(given, limit_bytes=10_000)
-    given.unlink()
-    with pytest.raises(WireError, match="No such file"):
-        wire.read_tensors(given, limit_bytes=10_000)
-    given.mkdir()
-    with pytest.raises(WireError, match="not a regular file"):
-        wire.read_tensors(given, limit_bytes=10_000)
-
-
-def forged(path: Path, header: bytes, data: bytes = bytes(64)) -> None:
-    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
-
-
-ENTRY: dict[str, Any] = {"dtype": "float32", "shape": [4], "strides": [1], "span": 0, "offset": 0}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"shape": [17]}, {"shape": [2**62]}, {"shape": [2**40, 2**40], "strides": [0, 0]}, {"strides": [-1]},
-        {"strides": [2**61]}, {"shape": [-4]}, {"shape": [4.0]}, {"shape": [True]}, {"shape": "4"}, {"strides": [1, 1]},
-        {"shape": None}, {"offset": -4}, {"offset": 52}, {"offset": 2},
-        {"offset": 2**70}, {"span": 1}, {"span": -1}, {"dtype": "qint8"}, {"dtype": "load"},
-        {"dtype": ["float32"]}, {"shape": [1] * 65, "strides": [1] * 65}, {"shape": [0, 2**70], "strides": [1, 1]},
-    ],
-)  # fmt: skip
-def test_a_layout_that_points_elsewhere_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    def header(entry: dict[str, Any]) -> bytes:
-        spans = {"00000": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}
-        return json.dumps({"__metadata__": {"layout": json.dumps([entry])}, **spans}).encode()
-
-    forged(tmp_path / "t", header(ENTRY))
-    assert len(wire.read_tensors(tmp_path / "t")) == 1
-    forged(tmp_path / "t", header(ENTRY | change))
-    with pytest.raises(WireError):
-        wire.read_tensors(tmp_path / "t")
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"[" * 100_000, b"[]", b"{}", b"null", b"1" * 10_000, b'{"__metadata__": 3}', b'{"__metadata__": {"layout": "[[[["}}',
-        b'{"__metadata__": {"layout": "' + b"[" * 100_000 + b'"}}', b'{"__metadata__": {"layout": "{}"}}', b"\xff\xfe",
-        b'{"__metadata__": {"layout": "[]"}, "00000": {"dtype": "U8", "data_offsets": [0, 1e99]}}',
-        b'{"__metadata__": {"layout": "[]"}, "00000": {"dtype": "U8", "data_offsets": [0, 18446744073709551616]}}',
-        b'{"__metadata__": {"layout": "[]"}, "00000": {"dtype": "U8", "data_offsets": [0, 32]}}',
-    ],
-)  # fmt: skip
-def test_a_header_that_lies_is_refused(header: bytes, tmp_path: Path) -> None:
-    forged(tmp_path / "t", header)
-    with pytest.raises(WireError):
-        wire.read_tensors(tmp_path / "t", limit_bytes=2**20)
-    (tmp_path / "t").write_bytes(b"\xff" * 8 + header)
-    with pytest.raises(WireError):
-        wire.read_tensors(tmp_path / "t", limit_bytes=2**20)
-
-
-def test_a_damaged_file_gives_tensors_or_one_error(tmp_path: Path) -> None:
-    """Bit flips and truncation: whatever is read lies inside the file's own bytes."""
-    path, rng = tmp_path / "t", random.Random(4)
-    wire.write_tensors(path, [torch.randn(5, 6).t(), torch.tensor([True]), torch.arange(7), torch.empty(0)])
-    whole = path.read_bytes()
-    text = 8 + int.from_bytes(whole[:8], "little")
-    refused = 0
-    for _ in range(1500):
-        data = bytearray(whole)
-        for _ in range(rng.choice((1, 2, 8))):
-            data[rng.randrange(rng.choice((8, text, len(data))))] ^= 1 << rng.randrange(8)
-        if rng.random() < 0.2:
-            del data[rng.randrange(len(data)) :]
-        path.write_bytes(data)
-        try:
-            for tensor in wire.read_tensors(path, limit_bytes=len(whole)):
-                assert tensor.untyped_storage().nbytes() <= len(whole)
-                if tensor.numel() < 10_000:
-                    tensor.clone()
-        except WireError as error:
-            refused += len(str(error).splitlines())  # each of one line
-    assert refused > 500
-
-
-def test_a_file_cut_short_while_it_is_read_is_an_error_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "t"
-    wire.write_tensors(path, [torch.ones(1000)])
-    checked_size = tensor_file._checked_size
-
-    def cut(fd: int, limit_bytes: int | None) -> int:
-        size = checked_size(fd, limit_bytes)
-        os.truncate(path, size - 1000)
-        return size
-
-    monkeypatch.setattr(tensor_file, "_checked_size", cut)
-    with pytest.raises(WireError, match="cut short"):
-        wire.read_tensors(path, limit_bytes=10_000)
-
-
-def test_what_was_read_does_not_change_with_the_file(tmp_path: Path) -> None:
-    wire.write_tensors(tmp_path / "t", [torch.ones(1000)])
-    (back,) = wire.read_tensors(tmp_path / "t")
-    (tmp_path / "t").write_bytes(bytes(8192))
-    assert bool((back == 1).all())
-
-
-def test_a_bool_is_true_or_false(tmp_path: Path) -> None:
-    odd = torch.tensor([0, 1, 2, 255], dtype=torch.uint8).view(torch.bool)
-    wire.write_tensors(tmp_path / "t", [odd])
-    (back,) = wire.read_tensors(tmp_path / "t")
-    assert back.view(torch.uint8).tolist() == [0, 1, 1, 1]
 
 
 def test_named_tensors_of_an_answer() -> None:
@@ -386,3 +205,50 @@ def test_json_is_what_it_was() -> None:
     for wrong in (b"", b"{", b"{} {}", b"\xff", b"nothing", b"[1,]"):
         with pytest.raises(ValueError):  # noqa: PT011
             json_text.load(wrong)
+
+
+def test_blocks_go_with_a_message() -> None:
+    ours, theirs = socket.socketpair()
+    keys = b"1" * 32, b"2" * 32
+    sender, receiver = Channel(ours, keys), Channel(theirs, keys[::-1], takes=True)
+    before = open_files()
+    block = pack([torch.arange(5)], "cpu")
+    sender.send({"a": [block, {"b": block}], "long": "x" * 80_000}, 5)
+    message = receiver.receive(5)
+    first, second = message["a"][0], message["a"][1]["b"]
+    assert [unpack(one, "cpu")[0].tolist() for one in (first, second)] == [[0, 1, 2, 3, 4]] * 2
+    assert first.key == second.key == block.key
+    assert first.descriptor != second.descriptor
+    sender.send({"plain": 1}, 5)
+    assert receiver.receive(5) == {"plain": 1}
+    del message, first, second, block
+    assert open_files() == before
+
+
+def test_blocks_reach_code_that_looks_nothing_up() -> None:
+    ours, theirs = socket.socketpair()
+    keys = b"1" * 32, b"2" * 32
+    sender, receive = Channel(ours, keys), Channel(theirs, keys[::-1]).receiver()
+    room = new_block(64, "cpu")
+    for number in range(3):
+        sender.send({"number": number, "room": room} if number != 1 else {"number": number}, 5)
+    found = [wire.take_blocks(receive()) for _ in range(3)]
+    assert [message["number"] for message in found] == [0, 1, 2]
+    assert [message["room"].size for message in found[::2]] == [64, 64]
+    assert len({message["room"].descriptor for message in found[::2]}) == 2
+
+
+def test_a_program_hands_over_no_descriptor() -> None:
+    """The judge listens to a program's worker so that the system closes what is sent along."""
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    before = open_files()
+    block = b'{"block": 0, "key": "k", "size": 1, "device": "cpu", "layout": null}'
+    socket.send_fds(theirs, [b'{"descriptors": 1, "a": ' + block + b"}\n"], [0] * 9)
+    message = channel.receive(5)
+    assert open_files() == before
+    assert message["a"]["block"] == 0
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

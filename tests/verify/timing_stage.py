@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,9 +102,6 @@ class Local:
     modes: list[str] = field(default_factory=list)
     _held: TimedCalls | None = None
 
-    def __post_init__(self) -> None:
-        self.grants = self.scratch
-
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
         self.modes.append(fields["mode"])
         if fields["mode"] in self.fails:
@@ -128,9 +124,9 @@ class Stage:
         path = folder / "reference.py"
         path.write_text(reference)
         self.worker = ReferenceWorker(folder, "sim")
-        said = {"path": str(path), "precision": "reference", "init": str(folder / "init"), "patience": 0.0}
+        said = {"path": str(path), "precision": "reference", "patience": 0.0}
         self.facts = self.worker.load(said)
-        self.secret_inputs: SecretInputs = draw(self.ask, folder / "inputs", kept=frozenset(self.facts["state_names"]))
+        self.secret_inputs: SecretInputs = draw(self.ask, kept=frozenset(self.facts["state_names"]))
         extend(self.ask, self.secret_inputs, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
@@ -152,11 +148,11 @@ class Stage:
         return call
 
     def timed_inputs(self) -> timed_inputs.TimedInputs:
-        return timed_inputs.draw(self.ask, self.secret_inputs, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
+        return timed_inputs.draw(self.ask, self.secret_inputs, self.compare)
 
     def compare(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         built = Construction(
-            init=self.folder / "init", init_structure=None, init_seed=0, training=False,
+            init=self.facts["init"], init_structure=None, init_seed=0, training=False,
             state_names=self.facts["state_names"], precision="reference",
         )  # fmt: skip
         trial = Trial(None, self.secret_inputs, built, "sim", Limits(), self.ask)  # type: ignore[arg-type]

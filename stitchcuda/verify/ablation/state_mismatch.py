@@ -158,22 +158,16 @@ def _mattering_tensors(
     if not secret_inputs.renewed or not any(tensor.constant for tensor in lacking):
         return []
     names = [tensor.name for tensor in state]
-    constructed = secret_inputs.folder / f"constructed-{secrets.token_hex(4)}"
-    ask("renew", seed=0, state=str(constructed), keep=names, alike=[])
-    files = {"state": str(secret_inputs.state), "other": str(constructed)}
-    changed = set(ask("find_changed_state", **files)["names"])
+    both = {"state": secret_inputs.state, "other": ask("renew", seed=0, keep=names, alike=[])["state"]}
+    changed = set(ask("find_changed_state", **both)["names"])
     mattering: list[ReferenceTensor] = []
     back: set[str] = set()
     for tensor in lacking:
         if tensor.name not in changed or not (tensor.constant or mattering):
             continue
         more = back | {other.name for other in state if other.tied == tensor.name}
-        # A new name each time: the reference worker does not read a file again whose parameters it has.
-        path = secret_inputs.folder / f"reverted-{secrets.token_hex(4)}"
-        ask("mix_state", **files, names=sorted(more), mixed=str(path))
-        other = SecretInputs(
-            folder=secret_inputs.folder, state=path, renewed=True, usual=secret_inputs.usual, sets=secret_inputs.sets[:1]
-        )
+        mixed = ask("mix_state", **both, names=sorted(more))["state"]
+        other = SecretInputs(state=mixed, renewed=True, usual=secret_inputs.usual, sets=secret_inputs.sets[:1])
         if _matters(ask, secret_inputs, other):
             mattering.append(tensor)
         else:
@@ -187,7 +181,7 @@ def _matters(ask: Ask, secret_inputs: SecretInputs, other: SecretInputs) -> bool
     for given in secret_inputs.sets:
         variants = list(dict.fromkeys([given.variant, GIVEN]))
         try:
-            again = draw_set(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=variants)
+            again = draw_set(ask, other, seed=given.seed, variants=variants)
         except BadInput:                   # the reference fails on it, which says nothing about the program
             continue
         if again.names != given.names or again.variant != given.variant:

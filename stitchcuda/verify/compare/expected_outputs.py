@@ -1,4 +1,4 @@
-"""Caches input sets and the reference's outputs in memory, so that each set is read from its files once.
+"""Caches input sets and the reference's outputs in memory, so that each set is read from its blocks once.
 
 The most recently used sets stay, up to a share of the device's memory in all; a set larger than that is read each time. Only
 the reference worker uses it.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -41,21 +40,21 @@ class ExpectedOutput:
 
 
 class ExpectedOutputs:
-    """A least-recently-used cache of input sets, by the file of the reference's outputs."""
+    """A least-recently-used cache of input sets, by the key of the block with the reference's outputs."""
 
     def __init__(self, device: str = "cpu", most_bytes: int | None = None) -> None:
         self._device, self._most_bytes = device, most_bytes
-        self._sets: dict[Path, ExpectedOutput] = {}  # the most recently used one last
+        self._sets: dict[str, ExpectedOutput] = {}  # the most recently used one last
 
-    def get(self, path: Path, read: Callable[[], ExpectedOutput]) -> ExpectedOutput:
-        """The set whose outputs lie in `path`. `read` reads it where it is not in memory."""
-        found = self._sets.pop(path, None) or read()
-        self.put(path, found)
+    def get(self, key: str, read: Callable[[], ExpectedOutput]) -> ExpectedOutput:
+        """The set of this key. `read` reads it where it is not in memory."""
+        found = self._sets.pop(key, None) or read()
+        self.put(key, found)
         return found
 
-    def put(self, path: Path, found: ExpectedOutput) -> None:
+    def put(self, key: str, found: ExpectedOutput) -> None:
         """Keeps a set that was just computed."""
-        self._sets[path] = found
+        self._sets[key] = found
         while sum(output.size for output in self._sets.values()) > self._most():
             del self._sets[next(iter(self._sets))]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 
 from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInputs
+from stitchcuda.verify.messages.tensor_block import TensorBlock
 
 
 def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[str]]:
@@ -18,14 +19,14 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     Needs two input sets, and asks the reference worker for one more run in float64, with other parameters.
     """
     first = secret_inputs.sets[0]
-    path, reweighed, parameters = _with_other_parameters(ask, secret_inputs)
+    exact, reweighed, parameters = _with_other_parameters(ask, secret_inputs)
     has_inputs = any(tensor.bytes for tensor in first.input_facts)
     sets = secret_inputs.sets[:2] if has_inputs else [first]
     answer = ask(
         "find_degenerate",
         sets=[given.message() for given in sets],
         bounds={name: bound.model_dump(mode="json") for name, bound in secret_inputs.bounds_of(secret_inputs.sets[:2]).items()},
-        reweighed=path,
+        reweighed=exact,
         reweighed_names=reweighed,
         parameters=parameters,
     )
@@ -43,19 +44,12 @@ def _writes_state(secret_inputs: SecretInputs) -> bool:
     return any(not name.startswith("output") and fact.floating for name, fact in kinds)
 
 
-def _with_other_parameters(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[str], int]:
-    """Computes the first set in float64 with other parameters. Returns (the outputs' file, their names, the number of
+def _with_other_parameters(ask: Ask, secret_inputs: SecretInputs) -> tuple[TensorBlock | None, list[str], int]:
+    """Computes the first set in float64 with other parameters. Returns (the outputs' block, their names, the number of
     parameters). There are no names if there is no parameter or the reference fails with other ones."""
-    first, path = secret_inputs.sets[0], secret_inputs.folder / "reweighed"
+    given, state = secret_inputs.sets[0], secret_inputs.state
     try:
-        answer = ask(
-            "reweighed",
-            seed=secrets.randbits(31),
-            state=str(secret_inputs.state),
-            inputs=str(first.inputs),
-            structure=first.structure,
-            exact=str(path),
-        )
+        answer = ask("reweighed", seed=secrets.randbits(31), state=state, inputs=given.inputs, structure=given.structure)
     except ReferenceLost:
-        return str(path), [], 0
-    return str(path), list(answer["names"]) if answer["parameters"] else [], int(answer["parameters"])
+        return None, [], 0
+    return answer["exact"], list(answer["names"]) if answer["parameters"] else [], int(answer["parameters"])

@@ -2,9 +2,9 @@
 
 `SecretInputs` holds one set of secret parameters and a list of input sets. The first set is what `get_inputs()` gives for a
 secret seed; the others are variants of such inputs (`_candidates` says which set gets which). All programs of a session are
-judged on the same sets, the final verification on fresh ones. The files lie in the judge's scratch folder, which no program
-worker can read: an input file is granted to a worker only while it is asked about it, an expected output never.
-Where to look next: `verify/inputs/variants.py` (what is varied), `verify/processes/file_grants.py` (how files are granted),
+judged on the same sets, the final verification on fresh ones. The tensors lie in blocks of memory, which nobody can open who
+was not given their descriptors: a program's worker gets those of inputs when it is asked about them, of expected outputs never.
+Where to look next: `verify/inputs/variants.py` (what is varied), `verify/messages/tensor_block.py` (the blocks),
 `verify/program/trial.py` (who calls a program with them).
 """
 
@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
-from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Record
 from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
 from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
+from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
 Ask = Callable[..., dict[str, Any]]
@@ -34,6 +34,7 @@ Groups = tuple[tuple[str, ...], ...]
 GIVEN = "as given"
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
+_SPARE_ROOM = 2**28                        # bytes, at most, for outputs that are larger than expected
 _LARGER = 2                                # another size is at most this many times the given one
 _random = secrets.SystemRandom()
 
@@ -52,17 +53,17 @@ class TensorFacts(Record):
 
 @dataclass
 class InputSet:
-    """One call of the reference, as tensor files: `inputs`, its own outputs (`expected`) and float64 outputs (`exact`).
+    """One call of the reference, as blocks: `inputs`, its own outputs (`expected`) and float64 outputs (`exact`).
 
-    `structure` is how the tensors of `inputs` nest in the arguments (`wire.encode`); `names` names the outputs in file order:
+    `structure` is how the tensors of `inputs` nest in the arguments (`wire.encode`); `names` names the outputs in their order:
     "output…", "buffer:…" and "input:…" for what the call returns and for buffers and inputs that it writes.
     """
 
-    inputs: Path
+    inputs: TensorBlock
     structure: Any
     names: list[str]
-    expected: Path
-    exact: Path
+    expected: TensorBlock
+    exact: TensorBlock
     measures: list[Measure]                # the reference's own error in each output
     input_facts: list[TensorFacts]
     output_facts: list[TensorFacts]
@@ -72,36 +73,37 @@ class InputSet:
 
     @property
     def most_bytes(self) -> int:
-        """The largest output file that is read from a worker: twice what is expected, since its layouts may differ."""
-        return 2 * self.expected.stat().st_size + 2 * self.inputs.stat().st_size + 2**20
+        """The room for a program's outputs: more than is expected, so that it can be said what is wrong with their shapes."""
+        return self.expected.size + min(self.expected.size + 2 * self.inputs.size, _SPARE_ROOM) + 2**20
 
     def message(self) -> dict[str, Any]:
         """The fields by which the reference worker knows the set (`verify/reference/comparisons.py`)."""
-        return {"inputs": str(self.inputs), "expected": str(self.expected), "exact": str(self.exact), "names": self.names}
+        return {"inputs": self.inputs, "expected": self.expected, "exact": self.exact, "names": self.names}
 
 
-def answered_set(paths: Mapping[str, Any], structure: Any, answer: dict[str, Any], **more: Any) -> InputSet:
-    """Returns the set whose files the reference worker wrote, from its answer to "expect" or "expect_rolled"."""
+def answered_set(structure: Any, answer: dict[str, Any], **more: Any) -> InputSet:
+    """Returns the set that the reference worker made, from its answer to "expect" or "expect_rolled"."""
     return InputSet(
         structure=structure,
+        inputs=answer["inputs"],
+        expected=answer["expected"],
+        exact=answer["exact"],
         names=answer["names"],
         measures=[Measure.model_validate(measure) for measure in answer["measures"]],
         input_facts=[TensorFacts.model_validate(fact) for fact in answer["input_facts"]],
         output_facts=[TensorFacts.model_validate(fact) for fact in answer["output_facts"]],
-        **paths,
         **more,
     )
 
 
 @dataclass
 class SecretInputs:
-    """Secret parameters (the file `state`) and the input sets that are called with them, all as files in `folder`.
+    """Secret parameters (the block `state`) and the input sets that are called with them.
 
     `renewed`: the parameters have secret values; else they are as constructed, and `note` says why.
     """
 
-    folder: Path
-    state: Path
+    state: TensorBlock
     renewed: bool
     note: str = ""
     kept: frozenset[str] = frozenset()     # parameters that keep the values of their constructor
@@ -139,30 +141,24 @@ class SecretInputs:
         return [name for name in changed if name not in state_names]
 
     def bytes_of_a_call(self) -> int:
-        """The sizes of the files of parameters, inputs and expected outputs of the first set, in bytes."""
+        """The bytes of parameters, inputs and expected outputs of the first set."""
         first = self.sets[0]
-        return sum(path.stat().st_size for path in (self.state, first.inputs, first.expected, first.exact))
+        return sum(block.size for block in (self.state, first.inputs, first.expected, first.exact))
 
     def remark(self, note: str) -> None:
         """Appends to `note` what was not looked at, unless it is there already."""
         if note and note not in self.note:
             self.note = f"{self.note}; {note}" if self.note else note
 
-    def close(self) -> None:
-        remove(self.folder)
+    def blocks(self) -> list[TensorBlock]:
+        """All blocks of the sets and of the parameters."""
+        return [self.state, *(block for given in self.sets for block in (given.inputs, given.expected, given.exact))]
 
 
-def set_paths(folder: Path, label: str) -> dict[str, Path]:
-    """The paths of the files of one input set, by the names of `InputSet`'s fields."""
-    return {what: folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
-
-
-def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: Groups = ()) -> SecretInputs:
+def draw(ask: Ask, *, kept: frozenset[str] = frozenset(), alike: Groups = ()) -> SecretInputs:
     """Draws secret parameters, except for those in `kept`; parameters of a group in `alike` get equal values. Draws no sets."""
-    folder.mkdir(parents=True)
-    state = folder / "state"
-    answer = ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(kept), alike=alike)
-    return SecretInputs(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
+    answer = ask("renew", seed=secrets.randbits(31), keep=sorted(kept), alike=alike)
+    return SecretInputs(state=answer["state"], renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
 
 
 def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
@@ -174,13 +170,12 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
         number = len(secret_inputs.sets)
         seed = secret_inputs.sets[0].seed if number == _TOUCHED else None
         variants = _candidates(secret_inputs, number)
-        input_set = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants)
+        input_set = draw_set(ask, secret_inputs, seed=seed, variants=variants)
         if number == _TOUCHED and input_set.variant.startswith("exchanged") and _answered_alike(ask, secret_inputs, input_set):
-            input_set = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
+            input_set = draw_set(ask, secret_inputs, seed=seed, variants=variants[variants.index("touched") :])
         secret_inputs.sets.append(input_set)
         if number == _TOUCHED:
-            files = [str(given.inputs) for given in secret_inputs.sets]
-            for position in ask("find_unvaried", sets=files)["positions"]:
+            for position in ask("find_unvaried", sets=[given.inputs for given in secret_inputs.sets])["positions"]:
                 secret_inputs.remark(f"input {position} was never varied")
             if plain := _always_the_same(secret_inputs):
                 secret_inputs.remark(
@@ -198,7 +193,7 @@ def _answered_alike(ask: Ask, secret_inputs: SecretInputs, input_set: InputSet) 
 def find_wrong(ask: Ask, given: InputSet, input_set: InputSet, bounds: dict[str, Bound]) -> list[str]:
     """Returns which of the reference's outputs for `given` are wrong as those for `input_set`."""
     plain = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
-    answer = ask("compare_expected", given=str(given.expected), set=input_set.message(), bounds=plain)
+    answer = ask("compare_expected", given=given.expected, set=input_set.message(), bounds=plain)
     return list(answer["wrong"])
 
 
@@ -224,18 +219,13 @@ def _plain_values(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple
 
 
 def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | None:
-    """Draws other parameters and answers the first set's seed with them; None if parameters cannot be varied.
-
-    The result's files lie in the same folder and go with it.
-    """
+    """Draws other parameters and answers the first set's seed with them; None if parameters cannot be varied."""
     if not secret_inputs.renewed:
         return None
-    state = secret_inputs.folder / "state-again"
-    kept, alike = secret_inputs.kept, secret_inputs.alike
-    if ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(kept), alike=alike)["note"]:
+    other = draw(ask, kept=secret_inputs.kept, alike=secret_inputs.alike)
+    if other.note:
         return None
-    other = SecretInputs(folder=secret_inputs.folder, state=state, renewed=True, kept=kept, alike=alike)
-    other.sets.append(draw_set(ask, other, "again", seed=secret_inputs.sets[0].seed, variants=[GIVEN]))
+    other.sets.append(draw_set(ask, other, seed=secret_inputs.sets[0].seed, variants=[GIVEN]))
     return other
 
 
@@ -269,7 +259,7 @@ def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeS
         if not sizes:
             continue
         try:
-            other_size = draw_set(ask, secret_inputs, f"resized-{int(larger)}", variants=[GIVEN], sizes=sizes)
+            other_size = draw_set(ask, secret_inputs, variants=[GIVEN], sizes=sizes)
             secret_inputs.bounds_of([secret_inputs.sets[0], other_size])
             sets.append(other_size)
         except BadInput as error:
@@ -312,39 +302,36 @@ def _with_and_without_masks(variant: str) -> list[str]:
 
 
 def draw_set(
-    ask: Ask, secret_inputs: SecretInputs, label: str, *, variants: Sequence[str], seed: int | None = None,
-    sizes: Sequence[Any] = (),
+    ask: Ask, secret_inputs: SecretInputs, *, variants: Sequence[str], seed: int | None = None, sizes: Sequence[Any] = (),
 ) -> InputSet:  # fmt: skip
     """Draws an input set of the first of `variants` for which the reference works. It is not added to `secret_inputs.sets`.
 
-    `label` ends the names of its files. `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut
+    `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut
     or tile the inputs to. Raises `BadInput` if the reference fails on the last variant too.
     """
-    paths = set_paths(secret_inputs.folder, label)
     seed = secrets.randbits(31) if seed is None else seed
     try:
         answer = ask(
             "expect",
             seed=seed,
-            state=str(secret_inputs.state),
+            state=secret_inputs.state,
             variants=list(variants),
             sizes=sizes,
             usual=secret_inputs.usual,
             names=secret_inputs.sets[0].names if secret_inputs.sets else None,
-            **{what: str(path) for what, path in paths.items()},
         )
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
         if len(variants) < 2:
             raise
         secret_inputs.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
-        return draw_set(ask, secret_inputs, label, variants=variants[1:], seed=seed, sizes=sizes)
+        return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes)
     for note in answer["skipped"]:
         secret_inputs.remark(note)
     variant = answer["variant"]
     if variant == GIVEN and not sizes:
         secret_inputs.usual = max(secret_inputs.usual, answer["usual"])
     lenient = variant == "non-contiguous"
-    return answered_set(paths, answer["structure"], answer, variant=variant, lenient=lenient, seed=seed)
+    return answered_set(answer["structure"], answer, variant=variant, lenient=lenient, seed=seed)
 
 
 def shorten_list(names: Sequence[str]) -> str:

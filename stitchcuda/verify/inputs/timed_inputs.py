@@ -9,17 +9,14 @@ Where to look next: `verify/inputs/timed_contents.py` (what a turn does), `verif
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, answered_set, draw_set, set_paths
-from stitchcuda.verify.messages.tensor_file import take_file
-from stitchcuda.verify.processes.file_grants import grant
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, answered_set, draw_set
+from stitchcuda.verify.messages.tensor_block import TensorBlock, new_block, snapshot
 
 CHECKED_CALLS = 5                          # timed calls whose outputs are compared
 _SETS = 3                                  # input sets, if they are not `_LARGE`
@@ -31,22 +28,18 @@ Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
 class QuestionedWorker(Protocol):
     """What timing needs of a worker (`verify/processes/worker.py`)."""
 
-    scratch: Path
-    grants: Path
-
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """What a worker wrote after one timed call, copied to files of the judge. It was given set `set`, changed by `turn`."""
+    """What a worker wrote after one timed call, copied: the blocks `outputs` and `inputs_after` on the host. It was given set
+    `set`, changed by `turn`."""
 
     set: int
     turn: int
     structure: Any
-    outputs: Path
-    inputs: Path
-    most_bytes: int                        # that either file may have
+    blocks: dict[str, TensorBlock]
 
 
 @dataclass
@@ -54,7 +47,6 @@ class TimedInputs:
     """The contents of timed calls, as the judge knows them, with the outputs that are expected for them."""
 
     secret_inputs: SecretInputs            # the parameters that all workers hold
-    folder: Path
     sets: list[InputSet]
     moving: list[list[int]]                # the tensors that a turn rolls (`timed_contents.find_movable`)
     scaled: bool                           # whether a turn scales floats too
@@ -66,25 +58,24 @@ class TimedInputs:
     _drawn: dict[int, tuple[InputSet, int]] = field(default_factory=dict)  # unchanged sets; how many outputs are finite
     _sample: int = field(default_factory=lambda: secrets.randbits(31))
 
-    @contextlib.contextmanager
-    def message(self, grants: Path) -> Iterator[dict[str, Any]]:
-        """The fields of the request to prepare for timing. The input files are granted in the folder `grants` until the block
-        ends; no expected output is among them."""
-        with grant(grants, *(input_set.inputs for input_set in self.sets)) as inputs:
-            yield {
-                "sets": [
-                    {"inputs": place, "structure": input_set.structure}
-                    for place, input_set in zip(inputs, self.sets, strict=True)
-                ],
-                "moving": self.moving,
-                "scaled": self.scaled,
-                "state": str(self.secret_inputs.state),  # only the reference's worker can read it
-                "restore": [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
-            }
+    def message(self, *, trusted: bool) -> dict[str, Any]:
+        """The fields of the request to prepare for timing; no expected output is among them. `trusted`: it goes to the
+        reference's worker, which gets the parameters too."""
+        assert self._ask is not None
+        inputs = [input_set.inputs for input_set in self.sets]
+        lent = inputs if trusted else self._ask("lend", blocks=inputs, rooms={})["blocks"]
+        return {
+            "sets": [
+                {"inputs": block, "structure": input_set.structure} for block, input_set in zip(lent, self.sets, strict=True)
+            ],
+            "moving": self.moving,
+            "scaled": self.scaled,
+            "restore": [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
+        } | ({"state": self.secret_inputs.state} if trusted else {})
 
     def at_most_bytes(self) -> int:
-        """An upper bound on the bytes that a call reads and writes, from the sizes of two files."""
-        return self.sets[0].inputs.stat().st_size + self.sets[0].expected.stat().st_size
+        """An upper bound on the bytes that a call reads and writes."""
+        return self.sets[0].inputs.size + self.sets[0].expected.size
 
     def input_bytes(self) -> list[int]:
         """The bytes of each input tensor of a call."""
@@ -99,29 +90,21 @@ class TimedInputs:
         """Asks a worker for the outputs of its last call, which was on set `number` changed by `turn`. Raises `WorkerFailed`,
         and `WireError` for a malformed file."""
         given = self.answer_turn(number, turn)
-        # Secret names: the worker cannot have prepared files there.
-        paths = {what: worker.scratch / f"{what}-{secrets.token_hex(8)}" for what in ("outputs", "inputs_after")}
-        try:
-            named = {what: str(path) for what, path in paths.items()}
-            answer = worker.ask("time", seconds=seconds, doing="being timed", mode="deliver", sample=self._sample, **named)
-            # Copied now: what the worker writes there after its call is of no use to it.
-            outputs, inputs = (take_file(path, self.folder / path.name, given.most_bytes) for path in paths.values())
-        finally:
-            for path in paths.values():
-                path.unlink(missing_ok=True)
-        structure = answer.get("structure")
-        return TimedCall(number, turn, structure, outputs=outputs, inputs=inputs, most_bytes=given.most_bytes)
+        rooms = {"outputs": new_block(given.most_bytes, "cpu"), "inputs_after": new_block(given.most_bytes, "cpu")}
+        answer = worker.ask("time", seconds=seconds, doing="being timed", mode="deliver", sample=self._sample, **rooms)
+        layouts = answer.get("layouts")
+        said = layouts if isinstance(layouts, dict) else {}
+        # Copied now: what the worker writes there after its call is of no use to it.
+        blocks = {what: snapshot(room.with_layout(said.get(what))) for what, room in rooms.items()}
+        return TimedCall(number, turn, answer.get("structure"), blocks)
 
     def wrong(self, delivered: list[TimedCall]) -> list[str]:
         """Says what is wrong with the first wrong call, or []. The bounds are pooled over all calls."""
         assert self._compare is not None
         sets = [self.answer_turn(call.set, call.turn) for call in delivered]
-        pooled = SecretInputs(folder=self.folder, state=self.secret_inputs.state, renewed=self.secret_inputs.renewed, sets=sets)
+        pooled = SecretInputs(state=self.secret_inputs.state, renewed=self.secret_inputs.renewed, sets=sets)
         for given, call in zip(sets, delivered, strict=True):
-            reasons = self._compare(given, pooled, call)
-            for file in (call.outputs, call.inputs):
-                file.unlink(missing_ok=True)
-            if reasons:
+            if reasons := self._compare(given, pooled, call):
                 return reasons
         return []
 
@@ -149,36 +132,33 @@ class TimedInputs:
     def _ask_reference(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
         """Has the reference compute the set changed by `turn`; returns that set and how many output values are finite."""
         assert self._ask is not None
-        paths = set_paths(self.folder, secrets.token_hex(4))
         answer = self._ask(
             "expect_rolled",
-            given=str(given.inputs),
+            given=given.inputs,
             structure=given.structure,
             turn=turn,
             moving=moving,
             scaled=self.scaled,
-            state=str(self.secret_inputs.state),
+            state=self.secret_inputs.state,
             sample=self._sample,
-            **{what: str(path) for what, path in paths.items()},
         )
-        return answered_set(paths, given.structure, answer), answer["finite"]
+        return answered_set(given.structure, answer), answer["finite"]
 
 
-def draw(ask: Ask, secret_inputs: SecretInputs, folder: Path, compare: Compare, *, integers: bool = True) -> TimedInputs:
+def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: bool = True) -> TimedInputs:
     """Draws the input sets for timing, `secret_inputs.sets[0]` among them, and finds out what a turn may change in them.
 
     `integers`: whether integers may be reordered. Tries to change all it may, then floats only, then without scaling, and takes
     the first way in which the reference stays finite.
     """
-    folder.mkdir(parents=True)
-    fresh = SecretInputs(folder=folder, state=secret_inputs.state, renewed=secret_inputs.renewed)
+    fresh = SecretInputs(state=secret_inputs.state, renewed=secret_inputs.renewed)
     sets = [secret_inputs.sets[0]]
-    if sets[0].inputs.stat().st_size <= _LARGE:
-        sets += [draw_set(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
-    found = ask("find_movable", sets=[str(input_set.inputs) for input_set in sets])
+    if sets[0].inputs.size <= _LARGE:
+        sets += [draw_set(ask, fresh, variants=[GIVEN]) for _ in range(1, _SETS)]
+    found = ask("find_movable", sets=[input_set.inputs for input_set in sets])
     moving, floats = found["moving"], found["floats"]
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(CHECKED_CALLS)]
-    made = TimedInputs(secret_inputs, folder, sets, [], True, planned, _ask=ask, _compare=compare)
+    made = TimedInputs(secret_inputs, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
     for made.scaled, made.moving in [*ways, (False, [])]:
         if not made.moving or made.stays_finite():

@@ -123,7 +123,7 @@ class Examination:
 
         with contextlib.ExitStack() as stack:
             if fresh:
-                stack.callback(resources.background.tidy, secret_inputs.close)
+                stack.callback(resources.background.tidy, functools.partial(resources.discard, secret_inputs))
             stack.callback(resources.background.answered)
             stack.callback(close_unused)
             worker = resources.worker(program, secret_inputs)

@@ -15,7 +15,6 @@ import functools
 from concurrent.futures import Future
 
 from stitchcuda.errors import BadInput
-from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs
 from stitchcuda.verify.inputs.input_terms import InputTerms
@@ -71,11 +70,9 @@ class InterleavedTiming:
 
             def draw(secret_inputs: SecretInputs, trial: Trial) -> None:
                 """Draws the contents of timed calls in the background, while the program is being loaded."""
-                folder = self._resources.new_inputs_folder()
-                stack.callback(remove, folder)
                 stack.callback(self._resources.background.answered)
                 question = functools.partial(
-                    timed_inputs.draw, self._resources.ask, secret_inputs, folder, trial.compare_timed_call, integers=integers
+                    timed_inputs.draw, self._resources.ask, secret_inputs, trial.compare_timed_call, integers=integers
                 )
                 drawn.append(self._resources.background.ask(question))
 
@@ -103,7 +100,7 @@ class InterleavedTiming:
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
             result = result.model_copy(update={"notes": (*result.notes, note)})
-        inputs = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(secret_inputs.state)}
+        inputs = {"given": given.sets[0].inputs, "structure": given.sets[0].structure, "state": secret_inputs.state}
         facts = self._resources.ask("ceiling", matters=False, **inputs)
         return speed_of_light.apply_floor(
             result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),

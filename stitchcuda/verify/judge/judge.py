@@ -74,7 +74,10 @@ class JudgeProcess:
                     worker, secret_inputs, trial = self.resources.load_program(stack, message["program"])
                     with self.resources.turn(worker):   # a program may build its libraries in its first call only
                         trial.call(secret_inputs.sets[0], same_addresses=False)
-                    stack.enter_context(profiled.prepared_program(self.resources.scratch, shared, worker, secret_inputs, trial))
+                    prepared = profiled.prepared_program(
+                        self.resources.scratch, shared, worker, secret_inputs, trial, self.resources.ask
+                    )
+                    stack.enter_context(prepared)
                 except WorkerFailed as failure:
                     raise Unavailable(f"the program could not be run: {failure}") from failure
             else:

@@ -165,12 +165,12 @@ class JudgeResources:
         with self._shared.draw_lock:
             secret_inputs = None if fresh else self._inputs.get(terms)
             if secret_inputs is None:
-                secret_inputs = draw(self.ask, self.new_inputs_folder(), kept=terms.kept, alike=terms.alike)
+                secret_inputs = draw(self.ask, kept=terms.kept, alike=terms.alike)
                 if not fresh:
                     self._inputs[terms] = secret_inputs
                     while len(self._inputs) > _MOST_INPUTS and not self._shared.parallel:
                         oldest = next(other for other in self._inputs if other not in (InputTerms(), terms))
-                        self._inputs.pop(oldest).close()
+                        self.discard(self._inputs.pop(oldest))
             self.extend_inputs(secret_inputs, seeds)
         return secret_inputs
 
@@ -195,7 +195,7 @@ class JudgeResources:
 
     def worker(self, program: Path, secret_inputs: SecretInputs, build: OnBuild | None = None) -> Worker:
         """Starts a worker for a program. It may read the folder of `program`, our libraries, and the files it is granted
-        (`verify/processes/file_grants.py`)."""
+        (`verify/processes.library_grants.py`)."""
         bounds = for_data(self.limits, secret_inputs.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
         build = build or self.builder.build
@@ -205,15 +205,16 @@ class JudgeResources:
         """Returns a trial of the program that is to be loaded in `worker`. Call its `forget` when it is no longer needed."""
         return Trial(worker, secret_inputs, self.construction(), self.target, self.limits, self.ask)
 
-    def new_inputs_folder(self) -> Path:
-        """Returns a path for the files of secret inputs or timed contents, which no program can read."""
-        return self.scratch / f"inputs-{secrets.token_hex(8)}"
+    def discard(self, secret_inputs: SecretInputs) -> None:
+        """Has secret inputs overwritten that are needed no more; their memory is free once nobody holds them."""
+        if self.target == "cuda":
+            self.ask("wipe", blocks=secret_inputs.blocks())
 
     def construction(self) -> Construction:
         """Returns how the reference was constructed. It must have been started (`reference_worker`)."""
         facts = self._shared.facts
         return Construction(
-            init=Path(facts["init"]), init_structure=facts["init_structure"], init_seed=facts["init_seed"],
+            init=facts["init"], init_structure=facts["init_structure"], init_seed=facts["init_seed"],
             training=facts["training"], state_names=facts["state_names"],
             state=input_terms.read_reference_tensors(facts["state"]),
             precision=self.settings.precision,
@@ -222,7 +223,7 @@ class JudgeResources:
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died."""
         with self._shared.ask_lock:
-            if do == "forget" and self._shared.reference is None:
+            if do in ("forget", "wipe") and self._shared.reference is None:
                 return {}                  # what it held ended with it
             try:
                 reference = self.reference_worker()
@@ -241,12 +242,11 @@ class JudgeResources:
         shared = self._shared
         if shared.reference is None:
             shared.reference = Worker(self.forkserver, "reference", self.scratch, self.target, self.limits)
-            init = self.scratch / "init"
             try:
                 shared.facts = shared.reference.ask(
                     "load", seconds=self.limits.load_s + _GRACE_S, doing="loading", path=self.path,
-                    precision=self.settings.precision, init=str(init), patience=self.limits.load_s,
-                ) | {"init": str(init)}  # fmt: skip
+                    precision=self.settings.precision, patience=self.limits.load_s,
+                )  # fmt: skip
                 shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.facts["gpu"])  # one per process: turns nest
                 with self.turn():
                     shared.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")

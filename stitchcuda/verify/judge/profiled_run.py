@@ -22,9 +22,9 @@ from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.processes.file_grants import grant, grant_library
+from stitchcuda.verify.processes.library_grants import grant_library
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import Trial
 
@@ -58,24 +58,26 @@ class ProfiledRun:
 
     @contextlib.contextmanager
     def prepared_program(
-        self, root: Path, shared: Sequence[Path], worker: Worker, secret_inputs: SecretInputs, trial: Trial
+        self, root: Path, shared: Sequence[Path], worker: Worker, secret_inputs: SecretInputs, trial: Trial, ask: Ask
     ) -> Iterator[None]:
         """Chooses a program that is loaded and was called in `worker`. The files for the run lie in a folder below `root` until
         the block ends, and in the folders `shared` by all programs."""
         given, program = secret_inputs.sets[0], Path(trial.load_message["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="profiled-") as name:
             folder = Path(name)
-            with grant(folder, trial.built.init, secret_inputs.state, given.inputs) as (init, state, inputs):
-                answers = [_readable_library(answer, folder) for answer in worker.built]
-                self._order |= {
-                    "load": trial.load_message | {"init": init, "state": state},
-                    "inputs": inputs,
-                    "structure": given.structure,
-                    "builds": list(zip(worker.ordered, answers, strict=True)),
-                }
-                self._read = (folder, program if program.is_dir() else program.parent, _PACKAGE, *shared)
-                self.kernels = device_time.built_kernels(Path(made["path"]) for made in worker.built if "path" in made)
-                yield
+            tensors = {"init": trial.built.init, "state": secret_inputs.state, "inputs": given.inputs}
+            for what, block in tensors.items():
+                ask("save", block=block, path=str(folder / what))
+            answers = [_readable_library(answer, folder) for answer in worker.built]
+            self._order |= {
+                "load": trial.load_message,
+                "tensors": {what: {"path": str(folder / what), "layout": block.layout} for what, block in tensors.items()},
+                "structure": given.structure,
+                "builds": list(zip(worker.ordered, answers, strict=True)),
+            }
+            self._read = (folder, program if program.is_dir() else program.parent, _PACKAGE, *shared)
+            self.kernels = device_time.built_kernels(Path(made["path"]) for made in worker.built if "path" in made)
+            yield
 
     def run(self) -> Finished:
         """Runs the command. `output` of the result is the end of what was printed, stdout and stderr together."""

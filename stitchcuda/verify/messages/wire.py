@@ -1,16 +1,19 @@
 """Sends and receives the messages between judge and workers, as signed JSON lines over a socket, and encodes values in them.
 
-`encode` turns a value into JSON plus a list of tensors, which travel as safetensors files. Nothing is pickled, so the judge can
-read what an untrusted worker wrote. A received message is bounded in length and depth, and its strings are printable. The
-functions that send, sign and read are bound at import, before any program: one that replaces functions later changes no answer.
-Where to look next: `verify/messages/tensor_file.py` (the tensors' files), `verify/processes/forkserver.py` (who opens
-channels), `verify/processes/worker.py` (who asks).
+`encode` turns a value into JSON plus a list of tensors, which travel as a `TensorBlock`: its descriptor goes with the message.
+The judge takes no descriptor from a program's worker. Nothing is pickled, so the judge can read what an untrusted worker wrote.
+A received message is bounded in length and depth, and its strings are printable. The functions that send, sign and read are
+bound at import, before any program: one that replaces functions later changes no answer.
+Where to look next: `verify/messages/tensor_block.py` (the tensors), `verify/processes/forkserver.py` (who opens channels),
+`verify/processes/worker.py` (who asks).
 """
 
 from __future__ import annotations
 
+import array
 import builtins
 import dataclasses
+import os
 import socket
 from _socket import socket as _Socket
 from collections import namedtuple
@@ -24,24 +27,25 @@ from typing import Any, TypeVar
 import torch
 
 from stitchcuda.verify.messages import json_text
-from stitchcuda.verify.messages.tensor_file import WireError, read_tensors, write_tensors
+from stitchcuda.verify.messages.tensor_block import TensorBlock, WireError
 
-__all__ = [
-    "Channel", "ChannelClosed", "ChannelTimeout", "WireError",
-    "decode", "encode", "named_tensors", "read_tensors", "write_tensors",
-]  # fmt: skip
+__all__ = ["Channel", "ChannelClosed", "ChannelTimeout", "WireError", "decode", "encode", "named_tensors", "take_blocks"]
 
 _LINE_LIMIT = 64 * 2**20                   # bytes of a message
 _SIGNATURE = 32                            # hexadecimal digits at the end of each message
 _DEPTH_LIMIT = 64                          # of nested lists and objects
 _KEY_LIMIT = 200                           # characters of a key in a result
+_BLOCKS_LIMIT = 250                        # descriptors that go with a message; the system takes 253
+_BLOCK_KEYS = {"block", "key", "size", "device", "layout"}
 _NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all parts of a result
 
 _Sent = TypeVar("_Sent")
 
 globals()["__builtins__"] = dict(vars(builtins))  # the functions below use this copy, whatever a program replaces later
 _dump, _load, _load_first = json_text.dump, json_text.load, json_text.load_first
-_set_timeout, _send_all, _recv = _Socket.settimeout, _Socket.sendall, _Socket.recv  # those of `socket.socket` can be replaced
+# Those of `socket.socket` can be replaced.
+_set_timeout, _send_all, _recv, _recv_with = _Socket.settimeout, _Socket.sendall, _Socket.recv, _Socket.recvmsg
+_CONTROL, _CLOEXEC = socket.CMSG_SPACE(4 * _BLOCKS_LIMIT), socket.MSG_CMSG_CLOEXEC
 
 
 class ChannelClosed(Exception):
@@ -59,12 +63,15 @@ class ForgedMessage(WireError):
 class Channel:
     """JSON messages, one per line, over a connected socket. Not to be used by several threads at once.
 
-    With `keys` (one for sent and one for received messages) each message is numbered and signed: code that gets hold of the
-    file descriptor can close the connection, but cannot change or insert a message.
+    A message may hold `TensorBlock`s. With `keys` (one for sent and one for received messages) each message is numbered and
+    signed: code that gets hold of the socket can close the connection, but cannot change or insert a message. `takes`: whether
+    descriptors are received too; else the system closes those that the other side sends.
     """
 
-    def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes] | None = None) -> None:
+    def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes] | None = None, *, takes: bool = False) -> None:
         self._sock = sock
+        self._takes = takes
+        self._descriptors: list[int] = []  # received, of a message that is not complete
         self._buffer = bytearray()
         self._signs = [blake2b(key=key, digest_size=_SIGNATURE // 2) for key in keys or ()]  # hides the keys
         self._numbers = [0, 0]             # of messages sent and received
@@ -76,8 +83,14 @@ class Channel:
         """Sends a message. Raises `ChannelClosed`, or `ChannelTimeout` if the other side does not read within the time."""
         try:
             _set_timeout(self._sock, seconds)
-            line = _dump(message)
-            _send_all(self._sock, line + self._signature(0, line) + b"\n")
+            blocks: list[TensorBlock] = []
+            plain = _place_blocks(message, blocks)
+            line = _dump(plain | {"descriptors": len(blocks)} if blocks else plain)
+            data = line + self._signature(0, line) + b"\n"
+            if blocks:
+                rights = array.array("i", [block.descriptor for block in blocks])
+                data = data[self._sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)]) :]
+            _send_all(self._sock, data)
             _set_timeout(self._sock, None)
         except TimeoutError:
             raise ChannelTimeout from None
@@ -105,19 +118,25 @@ class Channel:
         return send
 
     def receiver(self) -> Callable[[], Any]:
-        """Returns a `receive` of the same kind, for messages of the judge, which are trusted and not checked."""
+        """Returns a `receive` of the same kind, for messages of the judge, which are trusted and not checked. The descriptors
+        that come with a message are its `descriptors`; `take_blocks` makes blocks of them."""
         sock, buffer, numbers, signs = self._sock, self._buffer, self._numbers, tuple(self._signs)
-        read, recv, same, width, wrong = json_text.reader(), _recv, compare_digest, _SIGNATURE, ForgedMessage
-        closed, failed = ChannelClosed, OSError
+        read, recv, same, width, wrong = json_text.reader(), _recv_with, compare_digest, _SIGNATURE, ForgedMessage
+        closed, failed, descriptors, control, cloexec = ChannelClosed, OSError, self._descriptors, _CONTROL, _CLOEXEC
+        integer = int.from_bytes
 
         def receive() -> Any:
             searched = 0
             while (end := buffer.find(b"\n", searched)) < 0:
                 searched = buffer.__len__()
                 try:
-                    chunk = recv(sock, 1 << 16)
+                    chunk, beside, _, _ = recv(sock, 1 << 16, control, cloexec)
                 except failed as error:
                     raise closed from error
+                for _, _, data in beside:
+                    while data:
+                        descriptors.append(integer(data[:4], "little"))
+                        data = data[4:]
                 if not chunk:
                     raise closed
                 buffer.extend(chunk)
@@ -130,7 +149,12 @@ class Channel:
                 signature.update(b"%d " % numbers[1] + line)
                 if not same(given, signature.hexdigest().encode()):
                     raise wrong
-            return read(line)
+            message = read(line)
+            if "descriptors" in message:
+                count = message["descriptors"]
+                message["descriptors"] = descriptors[:count]
+                del descriptors[:count]
+            return message
 
         return receive
 
@@ -147,7 +171,7 @@ class Channel:
             if wait is not None and (wait <= 0 or not select([self._sock], [], [], wait)[0]):
                 raise ChannelTimeout
             try:
-                chunk = _recv(self._sock, 1 << 16)
+                chunk = self._receive_part() if self._takes else _recv(self._sock, 1 << 16)
             except OSError as error:
                 raise ChannelClosed(str(error)) from error
             if not chunk:
@@ -166,7 +190,17 @@ class Channel:
         if not isinstance(message, dict):
             raise WireError("not a JSON object")
         checked: dict[str, Any] = _printable(message, _DEPTH_LIMIT)
+        if self._takes and "descriptors" in checked:
+            count = checked["descriptors"]
+            checked["descriptors"], self._descriptors[:count] = self._descriptors[:count], []
+            checked = take_blocks(checked)
         return checked
+
+    def _receive_part(self) -> bytes:
+        part, beside, _, _ = _recv_with(self._sock, 1 << 16, _CONTROL, _CLOEXEC)
+        for _, _, data in beside:
+            self._descriptors.extend(array.array("i", data))
+        return part
 
     def _signature(self, direction: int, line: bytes) -> bytes:
         if not self._signs:
@@ -178,6 +212,43 @@ class Channel:
 
     def close(self) -> None:
         self._sock.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+def take_blocks(message: dict[str, Any]) -> dict[str, Any]:
+    """Returns a message of a trusted process with a `TensorBlock` for each one that its sender put in. The descriptors that
+    came with it, in its field `descriptors`, are theirs from now on."""
+    descriptors = message.pop("descriptors", [])
+    taken = dict(enumerate(descriptors))
+
+    def replace(value: Any) -> Any:
+        if isinstance(value, list):
+            return [replace(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() == _BLOCK_KEYS:
+            descriptor = taken.pop(value["block"])
+            return TensorBlock(descriptor, value["size"], value["device"], value["layout"], value["key"])
+        return {key: replace(item) for key, item in value.items()}
+
+    found: dict[str, Any] = replace(message)
+    for unused in taken.values():
+        os.close(unused)
+    return found
+
+
+def _place_blocks(value: Any, blocks: list[TensorBlock]) -> Any:
+    """Returns a message in which a dict stands for each block; the blocks are appended to `blocks`."""
+    if isinstance(value, TensorBlock):
+        blocks.append(value)
+        return value.facts(len(blocks) - 1)
+    if isinstance(value, Mapping):
+        return {key: _place_blocks(item, blocks) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_place_blocks(item, blocks) for item in value]
+    return value
 
 
 def encode(value: Any, tensors: list[torch.Tensor]) -> Any:

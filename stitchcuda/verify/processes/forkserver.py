@@ -106,7 +106,7 @@ class ForkServer:
         finally:
             theirs.close()
             its_control.close()
-        return Child(pid, Channel(ours, (key, its_key)), control, self.reap)
+        return Child(pid, Channel(ours, (key, its_key), takes=kind == "reference"), control, self.reap)
 
     def reap(self, pid: int) -> None:
         """Waits until a supervisor has ended, kills it after `_GRACE_S`, and kills the processes that it left behind."""
@@ -283,7 +283,7 @@ def _become_worker(order: dict[str, Any], sock: socket.socket) -> NoReturn:
             _rename()
         worker = importlib.import_module(_WORKERS[order["kind"]])
         key, its_key = order.pop("keys")   # deleted below: only inside the channel's hash objects do they live on
-        channel = Channel(sock, (bytes.fromhex(key), bytes.fromhex(its_key)))
+        channel = Channel(sock, (bytes.fromhex(key), bytes.fromhex(its_key)), takes=True)
         del key, its_key
         worker.main(channel, scratch, order["target"])
         code = 0

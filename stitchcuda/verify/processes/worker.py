@@ -24,8 +24,8 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.messages import build_orders, out_of_memory
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
-from stitchcuda.verify.processes.file_grants import grant_library
 from stitchcuda.verify.processes.forkserver import ForkServer
+from stitchcuda.verify.processes.library_grants import grant_library
 
 _LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
 _MOST_REASON = 20_000                      # characters of an error that a worker reports
@@ -58,7 +58,7 @@ class WorkerFailed(Exception):
 class Worker:
     """One worker process with its folders, which go when the `with` block ends or `close` is called.
 
-    `scratch`: the worker may write there. `grants`, `libraries`: it may read what `file_grants` puts there. `code`: the folder
+    `scratch`: the worker may write there. `libraries`: it may read what `library_grants` puts there. `code`: the folder
     of the program that it runs. `ordered`, `built`: its build orders and the builder's answers to them, which can be trusted.
     """
 
@@ -74,7 +74,6 @@ class Worker:
         read: Sequence[Path] = (),
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
-        self.grants = Path(tempfile.mkdtemp(prefix="grants-", dir=root))
         self.libraries = Path(tempfile.mkdtemp(prefix="libraries-", dir=root))
         self.code: Path | None = None
         self.ordered: list[dict[str, Any]] = []
@@ -84,7 +83,7 @@ class Worker:
         self._what = f"the {kind}"
         self._bounds = bounds
         self._deadline: float | None = None
-        read = (*read, self.grants, self.libraries)
+        read = (*read, self.libraries)
         self.child = forkserver.spawn(kind, self.scratch, target=target, bounds=bounds, read=read)
         self.pid, self._channel = self.child.pid, self.child.channel
 
@@ -195,7 +194,6 @@ class Worker:
         self.kill()
         self._channel.close()
         remove(self.scratch)
-        remove(self.grants)
         remove(self.libraries)
 
     def __enter__(self) -> Worker:

@@ -39,6 +39,7 @@ import torch
 
 from stitchcuda.tools.profile.ranges import CALL_RANGE, TRACED_RANGE
 from stitchcuda.verify.messages import build_orders, wire
+from stitchcuda.verify.messages.tensor_block import open_saved, unpack
 from stitchcuda.verify.program.program_worker import ProgramWorker
 from stitchcuda.verify.reference.module_ranges import Pop, Push, Regions
 from stitchcuda.verify.reference.reference import load_reference
@@ -81,9 +82,10 @@ def _load_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[t
         return {"error": problem, "kind": "build"}
 
     worker = ProgramWorker(Path(order["out"]), order["target"], build, lambda *_: None, judged=False)
-    worker.load(order["load"])
+    saved = {what: open_saved(Path(file["path"]), file["layout"]) for what, file in order["tensors"].items()}
+    worker.load(order["load"] | {"init": saved["init"], "state": saved["state"]})
     module, interceptor = worker.loaded()
-    tensors = wire.read_tensors(Path(order["inputs"]), device=_device(order))
+    tensors = unpack(saved["inputs"], _device(order))
     args, kwargs = wire.decode(order["structure"], tensors, _device(order))
     stack.enter_context(interceptor.running())
     return module, lambda: module(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Runs generated code in a sandboxed process: loads a program, calls it on given inputs, writes its outputs to files.
+"""Runs generated code in a sandboxed process: loads a program, calls it on given inputs, writes its outputs into blocks.
 
 It answers messages of the judge (the methods of `ProgramWorker`, by name). It holds inputs, parameters and the program, but
 never a seed, an expected output or a bound. The judge believes only the tensors that it wrote, and a report of tampering. An
@@ -32,6 +32,7 @@ from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Pois
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
 from stitchcuda.verify.messages import build_orders, host_memory, wire
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
+from stitchcuda.verify.messages.tensor_block import fill, unpack
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
@@ -121,7 +122,7 @@ class ProgramWorker:
             model = getattr(module, "ModelNew", None)
             if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
                 raise ProgramError(f"{source.name} defines no class ModelNew that is an nn.Module")
-            tensors = wire.read_tensors(Path(message["init"]), device=self._device)
+            tensors = unpack(message["init"], self._device)
             args, kwargs = wire.decode(message["init_structure"], tensors, self._device)
             torch.manual_seed(message["init_seed"])
             program = _construct(model, args, kwargs).to(self._device)
@@ -129,7 +130,7 @@ class ProgramWorker:
                 simulated_device.move_to_device(program)
         program.train(bool(message["training"]))
         self._program = program
-        given = dict(zip(message["state_names"], wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
+        given = dict(zip(message["state_names"], unpack(message["state"], self._device), strict=True))
         with self._interceptor.running():
             self._state = StateLoading(program, given, message, strict=path.is_dir())
         buffers = dict(program.named_buffers())
@@ -146,7 +147,7 @@ class ProgramWorker:
         }
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Calls forward on the inputs in a file, at the last call's addresses or at new ones, and writes outputs, state and
+        """Calls forward on the inputs in a block, at the last call's addresses or at new ones, and writes outputs, state and
         inputs as they are then.
 
         With `hold` the outputs stay alive, as with a caller who still needs them: `reread` writes them again. On the simulator
@@ -154,10 +155,10 @@ class ProgramWorker:
         """
         program, interceptor = self.loaded()
         self._restore()                    # may run code of the program, so it comes before this call's inputs are read
-        fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        fresh = unpack(message["inputs"], self._device)
         given = self._copy_to_last_inputs(fresh) if message["same_addresses"] else add_red_zones(fresh)
         # The program gets tensor objects of its own: what it does to them (such as changing their class) must not affect those
-        # that are written to files here.
+        # that are written to blocks here.
         shown = self._shown if message["same_addresses"] else [alias(tensor) for tensor in given]
         args, kwargs = wire.decode(message["structure"], shown, self._device)
         self._calls += 1
@@ -180,8 +181,8 @@ class ProgramWorker:
         self._synchronize()
         if message["hold"]:
             self._held = [alias(tensor) for tensor in outputs]
-        self._write(message, outputs, given)
-        answer: dict[str, Any] = {"structure": structure, "tampered": recorder.reasons}
+        layouts = self._write(message, outputs, given)
+        answer: dict[str, Any] = {"structure": structure, "layouts": layouts, "tampered": recorder.reasons}
         if isinstance(traffic, ByteTraffic):
             sums = {"own": own, "vendor": recorder.total("vendor"), "framework": recorder.total("framework")}
             answer |= {who: moved / (sum(sums.values()) or 1) for who, moved in sums.items()}
@@ -194,19 +195,20 @@ class ProgramWorker:
             answer["operators"] = dict(sorted(recorder.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
 
-    def _write(self, message: dict[str, Any], outputs: list[torch.Tensor], given: list[torch.Tensor]) -> None:
-        """Writes the outputs of a call, and inputs and state as they are after it, to the message's files."""
+    def _write(self, message: dict[str, Any], outputs: list[torch.Tensor], given: list[torch.Tensor]) -> dict[str, Any]:
+        """Writes the outputs of a call, and inputs and state as they are after it, to the message's blocks. Returns the layout
+        of each."""
         for tensor in outputs:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
-        wire.write_tensors(Path(message["outputs"]), outputs)
-        wire.write_tensors(Path(message["inputs_after"]), given)
-        wire.write_tensors(Path(message["state_after"]), list(self._loaded_state().current().values()))
+        state = list(self._loaded_state().current().values())
+        written = {"outputs": outputs, "inputs_after": given, "state_after": state}
+        return {what: fill(message[what], tensors) for what, tensors in written.items()}
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
         """Loads other parameters, as a user does after more training."""
         _, interceptor = self.loaded()
-        given = wire.read_tensors(Path(message["state"]), device=self._device)
+        given = unpack(message["state"], self._device)
         with interceptor.running():
             self._loaded_state().load(dict(zip(message["names"], given, strict=True)))
         return {}
@@ -220,20 +222,21 @@ class ProgramWorker:
 
     def reread(self, message: dict[str, Any]) -> dict[str, Any]:
         """Writes the outputs that are held once more: later calls must not have changed them."""
-        wire.write_tensors(Path(message["outputs"]), self._held)
-        return {}
+        return {"layouts": {"outputs": fill(message["outputs"], self._held)}}
 
     def repeat(self, message: dict[str, Any]) -> dict[str, Any]:
         """Makes up to `calls` further calls within `budget_s` seconds as a user makes them: nothing recorded, nothing poisoned.
 
         A program that counts calls, to behave only while it is judged, gets past its count. Each call has other contents; one
-        of them, at a random place, has those of the file `inputs`, and its outputs are written.
+        of them, at a random place, has those of the block `inputs`, and its outputs are written.
         """
         program, interceptor = self.loaded()
-        tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        tensors = unpack(message["inputs"], self._device)
         rollable = [rotation.is_rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
-        place, structure, last = secrets.randbelow(message["calls"]), None, False
+        place, last = secrets.randbelow(message["calls"]), False
+        structure: Any = None
+        layouts: dict[str, Any] = {}
         while not last:
             last = done + 1 == message["calls"] or time.monotonic() >= until
             compared = done == place or (last and done < place)
@@ -244,11 +247,10 @@ class ProgramWorker:
                 found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
                 self._synchronize()
-                structure = found
-                self._write(message, outputs, given)
+                structure, layouts = found, self._write(message, outputs, given)
             done += 1
         self._synchronize()
-        return {"calls": done, "structure": structure}
+        return {"calls": done, "structure": structure, "layouts": layouts}
 
     def skip(self, message: dict[str, Any]) -> dict[str, Any]:
         """Leaves these kernels out of the calls that follow. Answers with the launches of each kernel since the last time."""
@@ -262,7 +264,7 @@ class ProgramWorker:
         """Records through CUPTI what the device did in a call after a warm-up (GPU only); `device_time.summarize` makes shares
         of it."""
         program, interceptor = self.loaded()
-        tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        tensors = unpack(message["inputs"], self._device)
         args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
         rollable = [rotation.is_rollable(tensor) for tensor in tensors]
         others = rotation.roll(tensors, rollable, 3)
@@ -389,8 +391,9 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     # program could empty a list. A program that obtained this frame could still rebind these variables: `tampering.watch` makes
     # looking for frames fail, and reports it.
     receive, send = channel.receiver(), channel.sender()
+    take = wire.take_blocks
     while True:
-        message = receive()
+        message = take(receive())
         try:
             answer = handlers[message["do"]](message)
         except KeyboardInterrupt:

@@ -11,7 +11,6 @@ comparison), `verify/program/program_worker.py` (the other end).
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -28,10 +27,12 @@ from stitchcuda.verify.inputs.input_terms import ReferenceTensor
 from stitchcuda.verify.inputs.secret_inputs import Ask, InputSet, SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.processes.file_grants import grant
+from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
+_ANSWER = ("outputs", "inputs_after", "state_after")
+_SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
 _MOST_NAMED = 200                          # characters of a name that a worker reported, in a message
 
 
@@ -39,7 +40,7 @@ _MOST_NAMED = 200                          # characters of a name that a worker 
 class Construction:
     """How the reference worker constructed the model, so that a program is constructed in the same way."""
 
-    init: Path                             # file with the tensors among the constructor's arguments
+    init: TensorBlock                      # the tensors among the constructor's arguments
     init_structure: Any                    # the arguments, with places for these tensors (`verify/messages/wire.py`)
     init_seed: int
     training: bool
@@ -88,28 +89,28 @@ class Trial:
         # Only a single-file program may lack some of the reference's state, and only what has the constructor's values.
         secret = self._secret_inputs
         kept = set(secret.kept if secret.renewed else self.built.state_names) if program.is_file() else set()
-        with grant(self._worker.grants, self.built.init, self._secret_inputs.state) as (init, state):
-            self.load_message = {
-                "program": str(program),
-                "cache": str(cache),
-                "arch": arch,
-                "init": init,
-                "init_structure": self.built.init_structure,
-                "init_seed": self.built.init_seed,
-                "training": self.built.training,
-                "precision": self.built.precision,
-                "state": state,
-                "state_names": self.built.state_names,
-                "parameters": [tensor.name for tensor in self.built.state if tensor.parameter],
-                "tied": {tensor.name: tensor.tied for tensor in self.built.state},
-                "kept": sorted(kept),
-                "alike": [name for group in self._secret_inputs.alike for name in group],
-                "transient": self._secret_inputs.transient_buffers(self.built.state_names),
-                "masked": masked,
-                "backwards": self._secret_inputs.backwards != masked,
-            }
-            doing = "building and constructing ModelNew"
-            self.loaded = self._worker.ask("load", seconds=self._limits.start_s, doing=doing, **self.load_message)
+        self.load_message = {
+            "program": str(program),
+            "cache": str(cache),
+            "arch": arch,
+            "init_structure": self.built.init_structure,
+            "init_seed": self.built.init_seed,
+            "training": self.built.training,
+            "precision": self.built.precision,
+            "state_names": self.built.state_names,
+            "parameters": [tensor.name for tensor in self.built.state if tensor.parameter],
+            "tied": {tensor.name: tensor.tied for tensor in self.built.state},
+            "kept": sorted(kept),
+            "alike": [name for group in self._secret_inputs.alike for name in group],
+            "transient": self._secret_inputs.transient_buffers(self.built.state_names),
+            "masked": masked,
+            "backwards": self._secret_inputs.backwards != masked,
+        }
+        init, state = self._lend(self.built.init, self._secret_inputs.state)
+        self.loaded = self._worker.ask(
+            "load", seconds=self._limits.start_s, doing="building and constructing ModelNew", init=init, state=state,
+            **self.load_message,
+        )  # fmt: skip
         self._check_tampering(self.loaded)
         self.notes += [str(note) for library in self._worker.built for note in library.get("notes", ())]
         self._note_state(kept, program)
@@ -146,48 +147,44 @@ class Trial:
         `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
         keeps the outputs alive for `reread`.
         """
-        paths = self._new_paths()
-        with grant(self._worker.grants, given.inputs) as (inputs,):
-            reply = self._worker.ask(
-                "call",
-                seconds=self._limits.call_s,
-                doing="running forward",
-                inputs=inputs,
-                structure=given.structure,
-                same_addresses=same_addresses,
-                hold=hold,
-                **{file: str(path) for file, path in paths.items()},
-            )
-        answer = self._received(given, reply, paths)
+        inputs, rooms = self._prepare(given)
+        reply = self._worker.ask(
+            "call",
+            seconds=self._limits.call_s,
+            doing="running forward",
+            inputs=inputs,
+            structure=given.structure,
+            same_addresses=same_addresses,
+            hold=hold,
+            **rooms,
+        )
+        self._check_tampering(reply)
+        answer = self._receive(reply, rooms)
         self._held = answer if hold else self._held
         return answer
 
-    def _new_paths(self) -> dict[str, Path]:
-        return {file: self._new_path(file) for file in ("outputs", "inputs_after", "state_after")}
+    def _lend(self, *blocks: TensorBlock) -> list[TensorBlock]:
+        """Returns what the program's worker may be given in place of these blocks."""
+        lent: list[TensorBlock] = self._ask("lend", blocks=list(blocks), rooms={})["blocks"]
+        return lent
 
-    def _received(self, given: InputSet, reply: dict[str, Any], paths: dict[str, Path]) -> ProgramAnswer:
-        """Has the reference worker read the files that a call wrote, and removes them."""
-        self._check_tampering(reply)
-        most = {
-            "outputs": given.most_bytes,
-            "inputs_after": 2 * given.inputs.stat().st_size + 2**20,
-            "state_after": 2 * self._secret_inputs.state.stat().st_size + 2**20,
-        }
-        files = {file: str(paths[file]) if file in paths else None for file in most}
-        try:
-            return self._receive(reply, files, most)
-        finally:
-            for path in paths.values():
-                _discard(path)
+    def _prepare(self, given: InputSet) -> tuple[TensorBlock, dict[str, TensorBlock]]:
+        """Returns (the inputs for the worker, the blocks into which it writes its answer)."""
+        most = {"outputs": given.most_bytes, "inputs_after": given.inputs.size + _SPARE}
+        most["state_after"] = self._secret_inputs.state.size + _SPARE
+        made = self._ask("lend", blocks=[given.inputs], rooms=most)
+        return made["blocks"][0], made["rooms"]
 
-    def _receive(self, reply: dict[str, Any], files: dict[str, str | None], most: dict[str, int]) -> ProgramAnswer:
-        """Has the reference worker read an answer's files. Of earlier answers it keeps the last one and that which is held."""
+    def _receive(self, reply: dict[str, Any], rooms: dict[str, TensorBlock]) -> ProgramAnswer:
+        """Has the reference worker copy an answer. Of earlier answers it keeps the last one and that which is held."""
         kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
         stale, key = [earlier for earlier in self._answers if earlier not in kept], secrets.token_hex(8)
+        layouts = reply.get("layouts")
+        said = layouts if isinstance(layouts, dict) else {}
+        written = {what: rooms[what].with_layout(said.get(what)) if what in rooms else None for what in _ANSWER}
         found = self._ask(
-            "receive", answer=key, forget=stale, structure=reply.get("structure"), most=most, state_count=len(self.state_names),
-            **files,
-        )  # fmt: skip
+            "receive", answer=key, forget=stale, structure=reply.get("structure"), state_count=len(self.state_names), **written
+        )
         self._answers = [earlier for earlier in self._answers if earlier in kept]
         if "unreadable" in found:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {found['unreadable']}")
@@ -204,13 +201,9 @@ class Trial:
         """Returns which of the outputs that the worker holds have changed since they were returned. Raises `WorkerFailed`."""
         if self._held is None:
             return []
-        path = self._new_path("outputs")
-        self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", outputs=str(path))
-        files = {"outputs": str(path), "inputs_after": None, "state_after": None}
-        try:
-            now = self._receive(self._held.reply, files, dict.fromkeys(files, given.most_bytes))
-        finally:
-            _discard(path)
+        rooms = self._ask("lend", blocks=[], rooms={"outputs": given.most_bytes})["rooms"]
+        reply = self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", **rooms)
+        now = self._receive({"structure": self._held.reply.get("structure"), "layouts": reply.get("layouts")}, rooms)
         return self.find_changed(self._held, now)
 
     def find_changed(self, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
@@ -224,17 +217,13 @@ class Trial:
         One of them, at a random place, gets the inputs `given`, and what it wrote is returned; the others get shifted contents.
         Raises `WorkerFailed`.
         """
-        paths = self._new_paths()
-        with grant(self._worker.grants, given.inputs) as (inputs,):
-            reply = self._worker.ask(
-                "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
-                calls=calls, budget_s=seconds, **{file: str(path) for file, path in paths.items()},
-            )  # fmt: skip
-        return self._received(given, reply, paths)
-
-    def _new_path(self, file: str) -> Path:
-        """The file that the worker writes next, under a random name: the program cannot have prepared it."""
-        return self._worker.scratch / f"{file}-{secrets.token_hex(8)}"
+        inputs, rooms = self._prepare(given)
+        reply = self._worker.ask(
+            "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
+            calls=calls, budget_s=seconds, **rooms,
+        )  # fmt: skip
+        self._check_tampering(reply)
+        return self._receive(reply, rooms)
 
     def _check_tampering(self, answer: dict[str, Any]) -> None:
         """Raises `WorkerFailed` where the worker reports tampering. That it reports none proves nothing."""
@@ -257,7 +246,7 @@ class Trial:
             measures=[measure.model_dump(mode="json") for measure in given.measures],
             bounds={name: bound.model_dump(mode="json") for name, bound in bounds.items()},
             lenient=given.lenient,
-            state=str(self._secret_inputs.state),
+            state=self._secret_inputs.state,
             given_back=self.state_names,
         )
         for remark in found["remarks"]:
@@ -266,9 +255,9 @@ class Trial:
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
-        files = {"outputs": str(call.outputs), "inputs_after": str(call.inputs), "state_after": None}
+        layouts = {what: block.layout for what, block in call.blocks.items()}
         try:
-            answer = self._receive({"structure": call.structure}, files, dict.fromkeys(files, call.most_bytes))
+            answer = self._receive({"structure": call.structure, "layouts": layouts}, call.blocks)
         except WorkerFailed as failure:
             return [str(failure)]
         return self.compare(given, answer, secret_inputs.bounds(len(secret_inputs.sets)))[1]
@@ -279,14 +268,14 @@ class Trial:
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        with grant(self._worker.grants, given.inputs) as (inputs,):
-            self.traced = self._worker.ask(
-                "profile",
-                seconds=self._limits.call_s,
-                doing="running forward under the profiler",
-                inputs=inputs,
-                structure=given.structure,
-            )
+        (inputs,) = self._lend(given.inputs)
+        self.traced = self._worker.ask(
+            "profile",
+            seconds=self._limits.call_s,
+            doing="running forward under the profiler",
+            inputs=inputs,
+            structure=given.structure,
+        )
         paths = (library["path"] for library in self._worker.built if library.get("path"))
         built = device_time.built_kernels(Path(str(path)) for path in paths)
         self.own = built or in_sources(self._worker.code or Path())
@@ -330,11 +319,11 @@ class Trial:
         """
         self._secret_inputs = other
         try:
-            with grant(self._worker.grants, other.state) as (state,):
-                self._worker.ask(
-                    "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
-                    names=self.built.state_names,
-                )  # fmt: skip
+            (state,) = self._lend(other.state)
+            self._worker.ask(
+                "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
+                names=self.built.state_names,
+            )  # fmt: skip
             given = other.sets[0]
             wrong = self.compare(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:
@@ -395,12 +384,6 @@ class ProgramAnswer:
     key: str
     names: tuple[str, ...]
     reply: dict[str, Any]
-
-
-def _discard(path: Path) -> None:
-    """Removes a file. What cannot be removed, such as a folder made by the program, goes with the worker's scratch folder."""
-    with contextlib.suppress(OSError):
-        path.unlink()
 
 
 def read_count(reply: dict[str, Any], name: str) -> int:

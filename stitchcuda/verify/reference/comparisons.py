@@ -1,9 +1,9 @@
 """Compares what programs answered with what the reference computed, in the reference worker, on the device it computes on.
 
 A method answers the judge's message of its name: fields in, answer's fields out; what travels to the judge are figures. What a
-program wrote is read into memory of this process once ("receive"), and only then looked at: a program that writes into its
-files afterwards changes nothing. A program's file is never trusted (`verify/messages/tensor_file.py` checks it). Where the
-GPU's memory does not suffice, the CPU compares, and a remark says so.
+program wrote is copied into memory of this process once ("receive"), and only then looked at: a program that writes to its
+blocks afterwards changes nothing. What it says of them is never trusted (`verify/messages/tensor_block.py` checks it). Where
+the GPU's memory does not suffice, the CPU compares, and a remark says so.
 Where to look next: `verify/program/trial.py` and `verify/inputs/secret_inputs.py` (who ask), `verify/compare/bound.py` (the
 rule), `verify/reference/reference_worker.py` (the process).
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +25,9 @@ from stitchcuda.verify.compare.reference_error import Float64Output
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.integrity.byte_traffic import extent_bytes
 from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import WireError
+from stitchcuda.verify.reference.blocks import Blocks
 
 _CPU_REMARK = "limited: compared on the CPU, because the GPU's memory does not suffice"
 _MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
@@ -45,23 +46,28 @@ class ReceivedAnswer:
 
 class Comparisons:
     """The expected outputs of input sets and the answers of programs, in memory. `device`: "cuda" or "cpu". `use_state`: gives
-    the reference the parameters in a file, and returns them by name."""
+    the reference the parameters in a block, and returns them by name. `blocks`: makes new ones."""
 
-    def __init__(self, device: str, use_state: Callable[[str], State]) -> None:
+    def __init__(self, device: str, use_state: Callable[[TensorBlock], State], blocks: Blocks) -> None:
         self._device = device
         self._use_state = use_state
+        self._blocks = blocks
         self._expected = ExpectedOutputs(device)
         self._answers: dict[str, ReceivedAnswer] = {}
 
-    def keep(
-        self, message: dict[str, Any], inputs: list[torch.Tensor], expected: State, exact: State
-    ) -> dict[str, Any]:
-        """Keeps the tensors of a set that was just written to the message's files. Returns the facts that the judge needs of
-        them: those of `answered_set` in `verify/inputs/secret_inputs.py`."""
+    def keep(self, inputs: list[torch.Tensor], expected: State, exact: State) -> dict[str, Any]:
+        """Puts a new set into blocks, and keeps its tensors in memory too. Returns these blocks and the facts that the judge
+        needs: what `answered_set` in `verify/inputs/secret_inputs.py` reads."""
         found = ExpectedOutput(inputs, list(expected.values()), [Float64Output(true) for true in exact.values()])
+        blocks = {
+            "inputs": self._blocks.pack(inputs),
+            "expected": self._blocks.pack(list(expected.values())),
+            "exact": self._blocks.pack(list(exact.values())),
+        }
         measures = found.measure_errors()
-        self._expected.put(Path(message["expected"]), found)
+        self._expected.put(blocks["expected"].key, found)
         return {
+            **blocks,
             "names": list(expected),
             "measures": [measure.model_dump(mode="json") for measure in measures],
             "input_facts": [_facts(tensor) for tensor in inputs],
@@ -69,12 +75,12 @@ class Comparisons:
         }
 
     def receive(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Reads what a program wrote to the files `outputs`, `inputs_after` and `state_after` (may be None), each of at most
-        the bytes in `most`, under the name `answer`. Answers with the outputs' paths, or with `unreadable`: why not."""
+        """Copies what a program wrote to the blocks `outputs`, `inputs_after` and `state_after` (may be None), under the name
+        `answer`. Answers with the outputs' paths, or with `unreadable`: why not."""
         self.forget(message)
         try:
-            files = ("outputs", "inputs_after", "state_after")
-            outputs, inputs, state = (self._read_untrusted(message[file], message["most"][file]) for file in files)
+            blocks = (message["outputs"], message["inputs_after"], message["state_after"])
+            outputs, inputs, state = (None if block is None else self._copied(block) for block in blocks)
             values = wire.named_tensors(message["structure"], outputs or [])
             if state is not None and len(state) < message["state_count"]:
                 raise WireError(f"{len(state)} of {message['state_count']} tensors of its state came back")
@@ -158,17 +164,17 @@ class Comparisons:
         return {"errors": [error.model_dump(mode="json") for error in errors], "reasons": reasons, "remarks": remarks}
 
     def compare_expected(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with the names of the reference's own outputs in the file `given` that are wrong for the set `set`."""
+        """Answers with the names of the reference's own outputs in the block `given` that are wrong for the set `set`."""
         known, bounds = self._set(message["set"]), _bounds(message["bounds"])
-        values = wire.read_tensors(Path(message["given"]), device=self._device)
+        values = unpack(message["given"], self._device)
         each = zip(message["set"]["names"], values, known.expected, known.truths, strict=True)
         return {"wrong": [name for name, value, own, true in each if not bound.judge(name, value, own, true, bounds[name]).ok]}
 
     def find_degenerate(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answers with the outputs that have elements (`names`) and why single ones say nothing (`found`), from the reference's
-        outputs for the sets `sets` and those with other parameters, `reweighed_names` in the file `reweighed`."""
+        outputs for the sets `sets` and those with other parameters, `reweighed_names` in the block `reweighed`."""
         sets = [self._set(given) for given in message["sets"]]
-        others = wire.read_tensors(Path(message["reweighed"]), device=self._device) if message["reweighed_names"] else []
+        others = unpack(message["reweighed"], self._device) if message["reweighed_names"] else []
         names, found = degenerate_outputs.find_degenerate(
             message["sets"][0]["names"],
             [(known.expected, [true.exact for true in known.truths]) for known in sets],
@@ -179,18 +185,18 @@ class Comparisons:
         return {"names": names, "found": found}
 
     def find_unvaried(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with the positions of the input tensors that are the same in all of the files `sets`, so that a program could
-        have them written into it."""
-        first, *others = (self._read(file) for file in message["sets"])
+        """Answers with the positions of the input tensors that are the same in all of the blocks `sets`: a program could have
+        them written into it."""
+        first, *others = (unpack(block, self._device) for block in message["sets"])
         same = [position for position, tensor in enumerate(first) if tensor.numel()]
         for other in others:
             same = [place for place in same if place < len(other) and torch.equal(first[place], other[place])]
         return {"positions": same}
 
     def find_movable(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with the tensors that timed calls may change in all of the input files `sets` (`moving`, and of them those of
+        """Answers with the tensors that timed calls may change in all of the inputs `sets` (`moving`, and of them those of
         floats in `floats`), and with the positions of those whose order matters (`ordered`)."""
-        sets = [self._read(file) for file in message["sets"]]
+        sets = [unpack(block, self._device) for block in message["sets"]]
         found = [timed_contents.find_movable(tensors) for tensors in sets]
         moving = [pair for pair in found[0] if all(pair in other for other in found)]
         return {
@@ -200,39 +206,31 @@ class Comparisons:
         }
 
     def find_changed_state(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with the names of the state whose values in the files `state` and `other` differ."""
+        """Answers with the names of the state whose values in the blocks `state` and `other` differ."""
         state = self._use_state(message["state"])
-        others = dict(zip(state, self._read(message["other"]), strict=True))
+        others = dict(zip(state, unpack(message["other"], self._device), strict=True))
         return {"names": [name for name, value in state.items() if not torch.equal(value, others[name])]}
 
     def mix_state(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Writes to the file `mixed` the state in `state`, with the values in `other` for the names in `names`."""
+        """Answers with a new block `state`: that in `state`, with the values in `other` for the names in `names`."""
         state = self._use_state(message["state"])
-        others = dict(zip(state, self._read(message["other"]), strict=True))
+        others = dict(zip(state, unpack(message["other"], self._device), strict=True))
         mixed = [others[name] if name in message["names"] else value for name, value in state.items()]
-        wire.write_tensors(Path(message["mixed"]), mixed)
-        return {}
+        return {"state": self._blocks.pack(mixed)}
 
     def _set(self, message: dict[str, Any]) -> ExpectedOutput:
-        return self._expected.get(Path(message["expected"]), lambda: self._read_set(message, self._device))
+        return self._expected.get(message["expected"].key, lambda: self._read_set(message, self._device))
 
     def _read_set(self, message: dict[str, Any], device: str) -> ExpectedOutput:
-        inputs, expected, exact = (
-            wire.read_tensors(Path(message[file]), device=device) for file in ("inputs", "expected", "exact")
-        )
+        inputs, expected, exact = (unpack(message[what], device) for what in ("inputs", "expected", "exact"))
         return ExpectedOutput(inputs, expected, [Float64Output(true) for true in exact])
 
-    def _read(self, file: str) -> list[torch.Tensor]:
-        return wire.read_tensors(Path(file), device=self._device)
-
-    def _read_untrusted(self, file: str | None, most: int) -> list[torch.Tensor] | None:
-        if file is None:
-            return None
+    def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
-            return wire.read_tensors(Path(file), device=self._device, limit_bytes=most)
+            return unpack(block, self._device)
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            return wire.read_tensors(Path(file), limit_bytes=most)
+            return unpack(block, "cpu")
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -1,8 +1,8 @@
 """Runs the reference for the judge: captures it, draws inputs, computes expected outputs (also in float64), compares, times it.
 
-This is the process of the trusted code. It answers messages of the judge (the methods of `ReferenceWorker` and of its
-`Comparisons`, by name) and writes tensors to the files that a message names. Of the input variants asked for it takes the first
-that the reference computes without an exception and with a usable result. It decides no verdict and runs no generated program.
+This is the process of the trusted code. It answers messages of the judge (`ReferenceWorker.handlers`, by name) and puts tensors
+into blocks (`verify/messages/tensor_block.py`). Of the input variants asked for it takes the first that the reference computes
+without an exception and with a usable result. It decides no verdict and runs no generated program.
 Where to look next: `verify/reference/reference.py` and `verify/reference/float64_truth.py` (what a reference is and computes),
 `verify/inputs/secret_inputs.py` (who asks for inputs), `verify/judge/judge_resources.py` (who starts this process).
 """
@@ -28,7 +28,9 @@ from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import host_memory, out_of_memory, wire
+from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import Channel, WireError
+from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import Comparisons
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, describe_error, load_reference, run, run64
 from stitchcuda.verify.timing import timed_calls
@@ -48,24 +50,25 @@ class ReferenceWorker:
         self._reference: Reference | None = None
         self._original: dict[str, torch.Tensor] = {}
         self._precision: Precision = "reference"
-        self._state_file = ""              # the file whose parameters the module has now; "" for its own
+        self._state_key = ""               # of the block whose parameters the module has now; "" for its own
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
-        self.comparisons = Comparisons(self._device, self._use_state)
+        self.blocks = Blocks(self._device)
+        self.comparisons = Comparisons(self._device, self._use_state, self.blocks)
 
     def handlers(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         """Returns the function that answers each message, by the message's name."""
         own = (self.load, self.examine, self.baseline, self.renew, self.expect, self.reweighed, self.expect_rolled,
                self.ceiling, self.work, self.needs, self.time)  # fmt: skip
-        compare = self.comparisons
-        theirs = (compare.receive, compare.forget, compare.find_changed, compare.compare, compare.compare_expected,
-                  compare.find_degenerate, compare.find_unvaried, compare.find_movable, compare.find_changed_state,
-                  compare.mix_state)  # fmt: skip
+        blocks, compare = self.blocks, self.comparisons
+        theirs = (blocks.lend, blocks.wipe, blocks.save, compare.receive, compare.forget, compare.find_changed,
+                  compare.compare, compare.compare_expected, compare.find_degenerate, compare.find_unvaried,
+                  compare.find_movable, compare.find_changed_state, compare.mix_state)  # fmt: skip
         return {handler.__name__: handler for handler in (*own, *theirs)}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, and
-        writes the constructor's tensors to `init`. Raises `BadInput` where it cannot be loaded."""
+        """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, the
+        constructor's tensors in the block `init`. Raises `BadInput` where it cannot be loaded."""
         self._precision = message["precision"]
         if self._precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
@@ -77,8 +80,8 @@ class ReferenceWorker:
             structure = wire.encode(reference.init, tensors)
         except WireError as error:
             raise BadInput(f"get_init_inputs() of {reference.path.name} gives {error}, which cannot be passed on.") from error
-        wire.write_tensors(Path(message["init"]), tensors)
         return {
+            "init": self.blocks.pack(tensors),
             "init_structure": structure,
             "init_seed": WEIGHT_SEED,
             "training": reference.module.training,
@@ -113,7 +116,7 @@ class ReferenceWorker:
 
     def renew(self, message: dict[str, Any]) -> dict[str, Any]:
         """Gives parameters and running statistics new values from `seed`, so that a program cannot rely on ones and zeros;
-        writes all to `state`.
+        answers with all in the block `state`.
 
         Names in `keep` stay as constructed: the program has no parameter for them, and draws its own with the constructor's
         seed. The names of each group in `alike` get the same values. Where the reference's outputs have fewer finite numbers
@@ -121,7 +124,7 @@ class ReferenceWorker:
         """
         reference = self._loaded()
         self._set(self._original)
-        self._state_file = ""
+        self._state_key = ""
         note = ""
         keep = set(message["keep"])
         if not keep >= self._original.keys():
@@ -136,14 +139,14 @@ class ReferenceWorker:
             if _finite(run(reference.module, args, kwargs)) < before:
                 self._set(self._original)
                 note = "parameters were not varied: the reference does not stay finite with others"
-        wire.write_tensors(Path(message["state"]), list(self._state().values()))
-        self._state_file = message["state"]
-        return {"note": note}
+        state = self.blocks.pack(list(self._state().values()))
+        self._state_key = state.key
+        return {"note": note, "state": state}
 
     def expect(self, message: dict[str, Any]) -> dict[str, Any]:
         """Draws inputs for one secret seed and computes the reference's outputs in its own precision and in float64, with the
-        parameters in `state`. Writes all three; answers with the inputs' structure, the variant and what `Comparisons.keep`
-        says of the tensors."""
+        parameters in `state`. Answers with the inputs' structure, the variant, and the blocks and facts of
+        `Comparisons.keep`."""
         reference = self._loaded()
         self._use_state(message["state"])
         (args, kwargs), expected, exact, facts = self._draw_variant(message)
@@ -152,10 +155,7 @@ class ReferenceWorker:
             structure = wire.encode((args, kwargs), tensors)
         except WireError as error:
             raise BadInput(f"get_inputs() of {reference.path.name} gives {error}, which cannot be passed on.") from error
-        wire.write_tensors(Path(message["inputs"]), tensors)
-        wire.write_tensors(Path(message["expected"]), list(expected.values()))
-        wire.write_tensors(Path(message["exact"]), list(exact.values()))
-        return {"structure": structure, **self.comparisons.keep(message, tensors, expected, exact), **facts}
+        return {"structure": structure, **self.comparisons.keep(tensors, expected, exact), **facts}
 
     def _draw_variant(
         self, message: dict[str, Any]
@@ -194,10 +194,10 @@ class ReferenceWorker:
         return arguments, expected, exact, facts
 
     def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Computes the reference in float64 on the inputs in a file, with parameters far from those in `state`, and writes the
-        outputs to `exact`. Why: `verify/inputs/degenerate.py`. Answers with no names where the reference fails with them."""
+        """Computes the reference in float64 on the inputs in a block, with parameters far from those in `state`; answers with
+        the outputs in the block `exact`. Why: `verify/inputs/degenerate.py`. There are no names where the reference fails."""
         self._use_state(message["state"])
-        tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        tensors = unpack(message["inputs"], self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         parameters = {name for name in self._parameter_names() if name in self._state()}
         held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
@@ -206,21 +206,19 @@ class ReferenceWorker:
             self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
             exact = run64(self._loaded().module, args, kwargs)
         except (RuntimeError, ValueError):
-            return {"names": [], "parameters": len(parameters)}
+            return {"names": [], "parameters": len(parameters), "exact": None}
         finally:
             self._set(held)
-        wire.write_tensors(Path(message["exact"]), list(exact.values()))
-        return {"names": list(exact), "parameters": len(parameters)}
+        return {"names": list(exact), "parameters": len(parameters), "exact": self.blocks.pack(list(exact.values()))}
 
     def expect_rolled(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Computes the outputs for one timed call, whose contents are those of the file `given`, moved on by `turn`
-        (`verify/inputs/timed_contents.py`). Writes inputs and outputs, of large tensors only a sample."""
+        """Computes the outputs for one timed call, whose contents are those of the block `given`, moved on by `turn`
+        (`verify/inputs/timed_contents.py`). Answers as "expect" does; of large tensors there is only a sample."""
         self._use_state(message["state"])
-        sources = wire.read_tensors(Path(message["given"]), device=self._device)
+        sources = unpack(message["given"], self._device)
         tensors = timed_contents.allocate_like(sources)
         timed_contents.refresh(tensors, sources, message["turn"], message["moving"], scaled=message["scaled"])
         inputs = timed_contents.sample(tensors, message["sample"])
-        wire.write_tensors(Path(message["inputs"]), inputs)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         try:
             expected, exact = self._compute(args, kwargs)
@@ -232,9 +230,7 @@ class ReferenceWorker:
             dict(zip(outputs, timed_contents.sample(list(outputs.values()), message["sample"]), strict=True))
             for outputs in (expected, exact)
         )
-        for outputs, file in ((expected, "expected"), (exact, "exact")):
-            wire.write_tensors(Path(message[file]), list(outputs.values()))
-        return {"finite": finite, **self.comparisons.keep(message, inputs, expected, exact)}
+        return {"finite": finite, **self.comparisons.keep(inputs, expected, exact)}
 
     def _compute(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -270,11 +266,11 @@ class ReferenceWorker:
         if not self.alive():
             raise LostContext(problem)
 
-    def _use_state(self, file: str) -> dict[str, torch.Tensor]:
-        """Gives the module the parameters and buffers in `file`, unless it has them already. Returns them by name."""
-        if file != self._state_file:
-            self._set(dict(zip(self._state(), wire.read_tensors(Path(file), device=self._device), strict=True)))
-            self._state_file = file
+    def _use_state(self, state: TensorBlock) -> dict[str, torch.Tensor]:
+        """Gives the module the parameters and buffers in a block, unless it has them already. Returns them by name."""
+        if state.key != self._state_key:
+            self._set(dict(zip(self._state(), unpack(state, self._device), strict=True)))
+            self._state_key = state.key
         return self._state()
 
     def work(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -287,7 +283,7 @@ class ReferenceWorker:
                     lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original)
                 )
             self._set(self._original)
-            self._state_file = ""
+            self._state_key = ""
             return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
@@ -335,7 +331,7 @@ class ReferenceWorker:
         facts: dict[str, Any] = {"bandwidth": clock.peak_bandwidth(), "l2": clock.l2_bytes()}
         if message["matters"]:
             self._use_state(message["state"])
-            tensors = wire.read_tensors(Path(message["given"]), device=self._device)
+            tensors = unpack(message["given"], self._device)
             args, kwargs = wire.decode(message["structure"], tensors, self._device)
             module = self._loaded().module
             with self._in_precision():
@@ -349,7 +345,7 @@ class ReferenceWorker:
                 module(*args, **kwargs)
             took = median_ms(self._get_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
         self._set(self._original)
-        self._state_file = ""
+        self._state_key = ""
         return took
 
     def _get_clock(self) -> DeviceClock:

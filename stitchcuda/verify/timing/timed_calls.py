@@ -15,7 +15,6 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ import torch
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.shared_tensors import alias, extent
+from stitchcuda.verify.messages.tensor_block import TensorBlock, fill, unpack
 from stitchcuda.verify.timing.stopwatch import Clock
 
 Call = Callable[..., object]
@@ -50,7 +50,7 @@ class TimedCalls:
         on, or None). `restore`: puts back state that a call changes.
         """
         self._sets = [
-            (wire.read_tensors(Path(given["inputs"]), device=device), given["structure"]) for given in message["sets"]
+            (unpack(given["inputs"], device), given["structure"]) for given in message["sets"]
         ]
         self._moving: list[list[int]] = message["moving"]
         self._scaled = bool(message["scaled"])
@@ -178,15 +178,14 @@ class TimedCalls:
         if _dispatching():
             raise NotPlain("with a TorchDispatchMode of its own still in force")
 
-    def deliver(self, outputs: Path, inputs: Path, seed: int) -> dict[str, Any]:
+    def deliver(self, outputs: TensorBlock, inputs: TensorBlock, seed: int) -> dict[str, Any]:
         """Writes what the last call returned, and its inputs as they are now; of large tensors a sample drawn with `seed`."""
         copies = []
         for store, output in self._copies:
             blank = torch.empty(0, dtype=output.dtype, device=store.device)
             copies.append(blank.set_(store.untyped_storage(), 0, output.shape, output.stride()))
-        wire.write_tensors(outputs, timed_contents.sample(copies, seed))
-        wire.write_tensors(inputs, timed_contents.sample(self._given, seed))
-        return {"structure": self._structure}
+        written = fill(outputs, timed_contents.sample(copies, seed)), fill(inputs, timed_contents.sample(self._given, seed))
+        return {"structure": self._structure, "layouts": dict(zip(("outputs", "inputs_after"), written, strict=True))}
 
     def close(self) -> None:
         """Lets the process run on all its cores again."""
@@ -258,5 +257,5 @@ def handle_message(
         held.row()
         return held, {}
     if mode == "deliver":
-        return held, held.deliver(Path(message["outputs"]), Path(message["inputs_after"]), message["sample"])
+        return held, held.deliver(message["outputs"], message["inputs_after"], message["sample"])
     return held, dict(held.block(message["calls"], run=message["run"]))

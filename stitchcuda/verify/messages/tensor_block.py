@@ -1,0 +1,288 @@
+"""Puts the tensors of a message into a block of memory of their own, whose file descriptor goes to the other process.
+
+A block is a piece of the GPU's memory, or of the host's (a memfd, whose size nobody can change), that holds nothing else.
+Tensors that overlap in memory share a span of bytes, so that they overlap again in the process that reads them; each span
+begins at a multiple of `_ALIGNMENT`, and the layout in the message says where each tensor lies. Only trusted processes make
+blocks: a program's worker gets one to read and others, of fixed sizes, to write its answer to. A reader copies a block before
+it looks, and checks every number of a layout before it uses it. Values are not looked at.
+Where to look next: `verify/messages/wire.py` (the messages), `verify/messages/device_memory.py` (memory of the GPU).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stitchcuda.verify.messages.device_memory import bytes_of, device_memory
+from stitchcuda.verify.messages.shared_tensors import extent, group_by_memory, strided_extent
+
+_TENSORS_LIMIT = 65_536
+_DIMENSIONS_LIMIT = 64
+_ELEMENTS_LIMIT = 2**48                    # of one tensor; with stride 0 they may take little memory
+_ALIGNMENT = 256                           # of the spans in a block, in bytes
+_UNIT = 16                                 # a span begins at a multiple of the widest element's size, as torch's storages do
+_PART = 2**30                              # bytes copied at a time
+_FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+_TYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+        torch.complex128, torch.complex64, torch.complex32,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+
+
+class WireError(Exception):
+    """A value that cannot be sent, or a malformed file or message."""
+
+
+class TensorBlock:
+    """A block, and the layout of the tensors in it; None for one that is to be written. The descriptor is this object's own.
+
+    `size`: bytes. `device`: "cuda" or "cpu", where its memory is. `key`: the same in each process that has it.
+    """
+
+    def __init__(self, descriptor: int, size: int, device: str, layout: Any = None, key: str = "") -> None:
+        self.descriptor, self.size, self.device, self.layout = descriptor, size, device, layout
+        self.key = key or secrets.token_hex(8)
+
+    def with_layout(self, layout: Any) -> TensorBlock:
+        """Returns the same memory with the layout that a worker says it wrote, which is not checked yet."""
+        return TensorBlock(fcntl.fcntl(self.descriptor, fcntl.F_DUPFD_CLOEXEC, 0), self.size, self.device, layout)
+
+    def facts(self, position: int) -> dict[str, Any]:
+        """What a message says of it. `position`: of its descriptor among those that go with the message."""
+        return {"block": position, "key": self.key, "size": self.size, "device": self.device, "layout": self.layout}
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+def new_block(size: int, device: str) -> TensorBlock:
+    """Returns a block to be written to, of `size` bytes. Raises `torch.OutOfMemoryError`, or `OSError` on the host."""
+    if device == "cuda":
+        return TensorBlock(device_memory().create(size), size, device)
+    block = TensorBlock(os.memfd_create("tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), size, device)
+    os.ftruncate(block.descriptor, size)
+    fcntl.fcntl(block.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE)
+    return block
+
+
+def pack(tensors: list[torch.Tensor], device: str) -> TensorBlock:
+    """Returns a new block with copies of the tensors. On the host nobody can write to it any more; on the GPU everybody can who
+    is given it. Raises `WireError` for a dtype that cannot be sent."""
+    spans, layout = _lay_out(tensors)
+    block = new_block(_size(layout), device)
+    block.layout = layout
+    _write(block, spans)
+    if device == "cpu":
+        fcntl.fcntl(block.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+    return block
+
+
+def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> Any:
+    """Writes the tensors to a block that this process was given; returns their layout. Where they do not fit with the strides
+    that they have, dense copies are written. Raises `WireError` if these do not fit either."""
+    spans, layout = _lay_out(tensors)
+    if _size(layout) > block.size:
+        total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if total > block.size:
+            raise WireError(f"{total} bytes of tensors where at most {block.size} were expected")
+        spans, layout = _lay_out([tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors])
+        if _size(layout) > block.size:
+            raise WireError(f"{_size(layout)} bytes of tensors where at most {block.size} were expected")
+    _write(block, spans)
+    return layout
+
+
+def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
+    """Returns private copies, on `device`, of the tensors in a block. Raises `WireError` for a layout that cannot be."""
+    layout = block.layout
+    try:
+        lengths, entries = layout["spans"], layout["tensors"]
+        if not isinstance(lengths, list) or not isinstance(entries, list) or len(entries) > _TENSORS_LIMIT:
+            raise WireError("unreadable tensors: the layout is no list")
+        if len(lengths) > _TENSORS_LIMIT or not _whole(*lengths) or _size(layout) > block.size:
+            raise WireError("unreadable tensors: the spans lie outside their memory")
+        for entry in entries:
+            _check(entry, lengths)
+        spans = _read(block, lengths, device)
+        return [_restored(spans, entry) for entry in entries]
+    except torch.OutOfMemoryError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
+        raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
+
+
+def wipe(block: TensorBlock) -> None:
+    """Overwrites a block of the GPU's memory with zeros, before it is freed. On the host the system does that."""
+    if block.device == "cuda":
+        memory = device_memory().map(block.descriptor, block.size, write=True)
+        bytes_of(memory).zero_()
+        torch.cuda.synchronize()
+
+
+def snapshot(block: TensorBlock) -> TensorBlock:
+    """Returns a copy of a block of the host's memory: what its writer does to it later does not matter."""
+    copy = new_block(block.size, "cpu")
+    copy.layout, done = block.layout, 0
+    while part := os.pread(block.descriptor, _PART, done):
+        done += os.pwrite(copy.descriptor, part, done)
+    return copy
+
+
+def save(block: TensorBlock, path: Path) -> None:
+    """Writes the bytes of a block to a file, for a process that is given no descriptors; `open_saved` reads it."""
+    sent = block if block.device == "cpu" else pack(unpack(block, "cpu"), "cpu")
+    with open(path, "wb") as file:
+        for begin in range(0, sent.size, _PART):
+            file.write(os.pread(sent.descriptor, min(_PART, sent.size - begin), begin))
+
+
+def open_saved(path: Path, layout: Any) -> TensorBlock:
+    """Opens what `save` wrote, with its layout."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return TensorBlock(descriptor, os.fstat(descriptor).st_size, "cpu", layout)
+
+
+def _lay_out(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    """Returns (the bytes of each span, on the device where they are; the layout)."""
+    bare = [_bare(tensor) for tensor in tensors]
+    spans, places = _spans(bare)
+    entries = []
+    for tensor, (piece, offset) in zip(bare, places, strict=True):
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in _TYPES:
+            raise WireError(f"a tensor of dtype {name}")
+        entries.append({
+            "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
+        })  # fmt: skip
+    return spans, {"spans": [span.numel() for span in spans], "tensors": entries}
+
+
+def _size(layout: Any) -> int:
+    return sum(map(_padded, layout["spans"]))
+
+
+def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
+    position = 0
+    if block.device == "cuda":
+        target = bytes_of(device_memory().map(block.descriptor, block.size, write=True)) if spans else torch.empty(0)
+        for span in spans:
+            target[position : position + span.numel()].copy_(span)
+            position += _padded(span.numel())
+        torch.cuda.synchronize()
+        return
+    for span in spans:
+        view, done = _memory(here := span.cpu()), 0
+        while done < here.numel():
+            done += os.pwrite(block.descriptor, view[done : done + _PART], position + done)
+        position += _padded(here.numel())
+
+
+def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Tensor]:
+    """Copies the spans into new memory on `device`."""
+    position, spans = 0, []
+    if block.device == "cuda":
+        source = bytes_of(device_memory().map(block.descriptor, block.size, write=False)) if lengths else torch.empty(0)
+        for length in lengths:
+            spans.append(source[position : position + length].to(device, copy=True))
+            position += _padded(length)
+        torch.cuda.synchronize()
+        return spans
+    for length in lengths:
+        span = torch.empty(length, dtype=torch.uint8)
+        view, done = _memory(span), 0
+        while done < length:
+            count = os.preadv(block.descriptor, [view[done : done + _PART]], position + done)
+            if count == 0:
+                raise WireError("unreadable tensors: the block is shorter than its layout")
+            done += count
+        spans.append(span.to(device))
+        position += _padded(length)
+    return spans
+
+
+def _bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor with the same values, without gradient, subclass, or lazy conjugation and negation."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
+
+
+def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[int, int]]]:
+    """Returns (the bytes of each piece of memory; (piece, byte offset in it) of each tensor)."""
+    spans: list[torch.Tensor] = []
+    places = [(0, 0)] * len(tensors)
+    for group in group_by_memory(tensors):
+        members = [tensors[number] for number in group]
+        if members[0].numel() == 0:
+            continue                       # a tensor without elements has no memory, and is alone in its group
+        begins = [int(tensor.storage_offset()) * tensor.itemsize for tensor in members]
+        low = min(begins) - min(begins) % _UNIT
+        high = max(begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, members, strict=True))
+        for number, begin in zip(group, begins, strict=True):
+            places[number] = (len(spans), begin - low)
+        spans.append(_bytes(members[0], low, high))
+    return spans, places
+
+
+def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+    """Bytes of the memory under a tensor."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (end - begin,), (1,))
+
+
+def _memory(span: torch.Tensor) -> memoryview:
+    """A writable view of a CPU tensor's bytes; it does not keep the tensor alive."""
+    length = span.numel()
+    return memoryview((ctypes.c_char * length).from_address(span.data_ptr())).cast("B") if length else memoryview(b"")
+
+
+def _check(entry: Any, spans: list[int]) -> None:
+    """Raises `WireError` unless the tensor lies inside its span."""
+    shape, strides, span, offset, dtype = (entry[key] for key in ("shape", "strides", "span", "offset", "dtype"))
+    if not isinstance(shape, list) or not isinstance(strides, list) or len(shape) != len(strides):
+        raise WireError("unreadable tensors: shape and strides do not fit")
+    if len(shape) > _DIMENSIONS_LIMIT or not _whole(*shape, *strides, span, offset):
+        raise WireError("unreadable tensors: impossible shape or strides")
+    if not isinstance(dtype, str) or dtype not in _TYPES:
+        raise WireError(f"unreadable tensors: dtype {dtype!r:.40}")
+    count = 1
+    for size in shape:
+        count *= size
+        if count > _ELEMENTS_LIMIT or size > _ELEMENTS_LIMIT:
+            raise WireError("unreadable tensors: too many elements")
+    width = _TYPES[dtype].itemsize
+    if any(stride > _ELEMENTS_LIMIT for stride in strides) or offset % width:
+        raise WireError("unreadable tensors: impossible shape or strides")
+    if count and (span >= len(spans) or offset + strided_extent(shape, strides) * width > spans[span]):
+        raise WireError("unreadable tensors: a tensor lies outside its memory")
+
+
+def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
+    dtype = _TYPES[entry["dtype"]]
+    if 0 in entry["shape"]:
+        device = spans[0].device if spans else "cpu"
+        return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
+    span, offset = spans[entry["span"]], entry["offset"]
+    if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
+        span[offset : offset + strided_extent(entry["shape"], entry["strides"])].clamp_(max=1)
+    usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
+    return usable.view(dtype).as_strided(entry["shape"], entry["strides"], offset // dtype.itemsize)
+
+
+def _padded(length: int) -> int:
+    return length + -length % _ALIGNMENT
+
+
+def _whole(*values: Any) -> bool:
+    return all(type(value) is int and value >= 0 for value in values)
