@@ -66,12 +66,33 @@ class ModelNew(nn.Module):
 {methods}
 '''
 
-# `state_dict` is called between the writing of the outputs and the answer: the moment to do something to the file.
+# `state_dict` is called between the call and the writing of its outputs, when the worker holds the blocks for both.
 _RESULTS = '''
     def state_dict(self, *args, **kwargs):
-        for path in [str(p) for p in Path(SCRATCH).glob("outputs*")]:
+        for fd in blocks():
             {deed}
         return super().state_dict(*args, **kwargs)
+
+
+def blocks():
+    found = []
+    for fd in range(3, 256):
+        try:
+            facts = os.fstat(fd)
+        except OSError:
+            continue
+        found += [fd] if facts.st_nlink == 0 and facts.st_mode & 0o170000 == 0o100000 else []
+    return found
+
+
+def keep_writing():
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        for fd in blocks():
+            try:
+                os.pwrite(fd, bytes(6144), 0)
+            except OSError:
+                pass
 '''
 
 @dataclass(frozen=True)
@@ -120,8 +141,8 @@ def kernel(name: str, mode: int, *said: str, on: str = "both") -> Fault:
 
 
 def result(name: str, deed: str, *said: str) -> Fault:
-    """Something done to the file of outputs, `path`, before the judge reads it."""
-    return Fault(name, _files(methods=_RESULTS.replace("{deed}", deed)), said)
+    """Something done to the blocks of a call, with the descriptor `fd`, before the judge has them read."""
+    return Fault(name, _files(methods=_RESULTS.replace("{deed}", deed)), said, "sim")
 
 
 def forged(name: str, deed: str) -> Fault:
@@ -216,18 +237,17 @@ PYTHON = (
     python("threads that stay", "", before="[threading.Thread(target=time.sleep, args=(1000,)).start() for _ in range(20)]"),
 )
 RESULTS = (
-    result("deletes its results", "vars(os)['remove'](path)", "cannot be read"),
-    result("a FIFO for results", "vars(os)['remove'](path); os.mkfifo(path)", "cannot be read"),
-    result("a folder for results", "vars(os)['remove'](path); os.makedirs(path + '/in/it')", "cannot be read"),
-    result("a link to another file", "vars(os)['remove'](path); self.fault('links to a file', path)", "cannot be read"),
-    result("a link to zeros", "vars(os)['remove'](path); self.fault('links to zeros', path)", "cannot be read"),
-    result("a second name for results", "os.link(path, path + '-too')", "cannot be read"),
-    result("results cut short", "os.truncate(path, 100)", "cannot be read"),
-    result("results without end", "os.truncate(path, 1 << 27)", "cannot be read"),
-    result("empty results", "os.truncate(path, 0)", "cannot be read"),
-    result("results nobody may read", "os.chmod(path, 0)", "cannot be read", ""),  # root may
-    result("a folder nobody may enter", "os.chmod(SCRATCH, 0)", "cannot be read", "raised", ""),
-    result("a scratch folder of its own", "os.rename(SCRATCH, SCRATCH + '-moved')", "cannot be read", "raised", "tampers"),
+    result("closes the blocks", "os.close(fd)", "raised", "cannot be", "Bad file descriptor"),
+    result("another file for results", "os.dup2(os.open('/dev/null', os.O_RDWR), fd)", "raised", "cannot be"),
+    result("a socket for results", "os.dup2(0, fd)", "raised", "cannot be", "crashed"),
+    result("results cut short", "os.ftruncate(fd, 100)", "Operation not permitted"),
+    result("results without end", "os.ftruncate(fd, 1 << 27)", "Operation not permitted"),
+    result("inputs of its own", "os.pwrite(fd, bytes(64), 0)", "Operation not permitted"),
+    result("results nobody may read", "os.fchmod(fd, 0)", ""),
+    result("results that change", "threading.Thread(target=keep_writing, daemon=True).start()", "is wrong", "writes into", ""),
+    result("descriptors without end", "[os.dup(fd) for _ in range(100_000)]", "raised", "Too many open files"),
+    result("a folder nobody may enter", "os.chmod(SCRATCH, 0)", "raised", ""),
+    result("a scratch folder of its own", "os.rename(SCRATCH, SCRATCH + '-moved')", "raised", "tampers"),
 )
 FORGED = tuple(
     forged(f"forged: {deed}", deed)

@@ -115,7 +115,7 @@ def named(group: tuple[Fault, ...], *quick: str) -> Callable[..., object]:
     (*faults.KERNELS, *faults.NATIVE, *faults.PYTHON, *faults.RESULTS),
     "forks", "daemon", "garbage", "floods its channel", "fills",
     "memory", "aborts", "exits", "kills all", "recursion", "an exception that raises",
-    "threads that stay", "a FIFO for results", "a link to another file", "results cut short",
+    "threads that stay", "closes the blocks", "results that change", "results cut short",
 )  # fmt: skip
 def test_a_fault_is_a_sentence(judge: Judge, untouched: Untouched, tmp_path: Path, fault: Fault) -> None:
     result = judge.check(faults.write(fault, tmp_path), seeds=1)

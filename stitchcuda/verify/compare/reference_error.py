@@ -19,6 +19,7 @@ import torch
 CLASSES = 48                               # octaves below the largest element; the last holds smaller ones and zeros too
 SMALLEST_SLICE = 16                        # elements: the error of a smaller slice is too often small by luck
 _NEIGHBOURS = 8                            # slices of the next larger and smaller norms that count as similar
+_ROWS = 4096
 _SPREAD = 8.0                              # a slice is judged only if at least so many elements carry its norm
 
 
@@ -124,7 +125,12 @@ def by_class(found: Differences, rounding: float) -> tuple[torch.Tensor, torch.T
     counts += torch.bincount(which, minlength=CLASSES)
     counts[-1] -= int((size == 0).sum())
     excess = torch.sub(found.error.values, size, alpha=rounding).clamp_(min=0.0).flatten()
-    return counts, errors.scatter_reduce_(0, which, excess, "amax") / scale
+    rows = max(1, min(_ROWS, which.numel() // _ROWS))  # each with classes of its own: else threads of a GPU wait
+    whole = which.numel() - which.numel() % rows
+    by_row = errors.new_zeros(rows, CLASSES)
+    by_row.scatter_reduce_(1, which[:whole].view(rows, -1), excess[:whole].view(rows, -1), "amax")
+    errors = by_row.amax(0)
+    return counts, errors.scatter_reduce_(0, which[whole:], excess[whole:], "amax") / scale
 
 
 def partitions(shape: torch.Size) -> Iterator[tuple[str, tuple[int, ...]]]:

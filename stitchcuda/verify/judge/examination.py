@@ -135,7 +135,7 @@ class Examination:
             worker.expire_in(resources.limits.check_s)
             trial = resources.trial(worker, secret_inputs)
             first_worker.callback(trial.forget)
-            if two and not is_large(secret_inputs):
+            if two and not is_large(secret_inputs, resources.target):
                 loading.append(self._start_loading(program, secret_inputs, resources.new_builder()))
             try:
                 try:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.state import Settings
+from stitchcuda.state import Settings, Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.inputs import degenerate, input_terms
@@ -39,7 +39,7 @@ TIMINGS = 2
 """How often a winner is timed, each time in new processes."""
 
 _MOST_INPUTS = 4                            # sets of secret inputs kept for a session's programs, each for other terms
-_LARGE = 2**30                             # bytes of a call, parameters included, above which no second copy is held
+_LARGE = {"sim": 2**30, "cuda": 6 * 2**30}  # bytes of a call, parameters included, above which no second copy is held
 _GRACE_S = 5.0                             # for the reference's worker to report a timeout by itself
 
 
@@ -271,13 +271,13 @@ class JudgeResources:
 
     def wait_for_memory(self, secret_inputs: SecretInputs) -> None:
         """Waits until workers that are being closed have given their memory back, if the inputs are large."""
-        if is_large(secret_inputs):
+        if is_large(secret_inputs, self.target):
             self.background.quiet()
 
 
-def is_large(secret_inputs: SecretInputs) -> bool:
+def is_large(secret_inputs: SecretInputs, target: Target) -> bool:
     """Whether no second copy of the inputs should be held in memory."""
-    return secret_inputs.bytes_of_a_call() > _LARGE
+    return secret_inputs.bytes_of_a_call() > _LARGE[target]
 
 
 _DOING = {

@@ -124,8 +124,8 @@ def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
 
 
 def wipe(block: TensorBlock) -> None:
-    """Overwrites a block of the GPU's memory with zeros, before it is freed. On the host the system does that."""
-    if block.device == "cuda":
+    """Overwrites a block of the GPU's memory with zeros. On the host the system does that with freed memory."""
+    if block.device == "cuda" and block.size:
         memory = device_memory().map(block.descriptor, block.size, write=True)
         bytes_of(memory).zero_()
         torch.cuda.synchronize()

@@ -31,6 +31,7 @@ from stitchcuda.verify.integrity import device_time, tampering
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
 from stitchcuda.verify.messages import build_orders, host_memory, wire
+from stitchcuda.verify.messages.device_memory import device_memory
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
 from stitchcuda.verify.messages.tensor_block import fill, unpack
 from stitchcuda.verify.messages.wire import Channel
@@ -86,9 +87,11 @@ class ProgramWorker:
         self._judged = judged
 
     def prepare(self) -> None:
-        """Creates the CUDA context and the clock (GPU only), before there is a program that could replace their functions."""
+        """Creates the CUDA context and the clock, and looks up the driver's functions for shared memory (GPU only), before
+        there is a program that could replace them."""
         if self._target == "cuda" and self._clock is None:
             self._clock = DeviceClock()
+            device_memory()
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Builds, imports and constructs the program's `ModelNew`, and loads the reference's parameters and buffers into it."""

@@ -27,13 +27,14 @@ class Blocks:
     def pack(self, tensors: list[torch.Tensor]) -> TensorBlock:
         """Returns a new block with copies of the tensors. Raises `WireError` for a dtype that cannot be sent."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        block = tensor_block.pack(tensors, self._place(size))
-        return block
+        return tensor_block.pack(tensors, self._place(size))
 
     def lend(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answers with what a program's worker may be given in place of each of `blocks`, and with new `rooms` of the sizes
         (bytes) that are asked for by name."""
         rooms = {name: tensor_block.new_block(size, self._place(size)) for name, size in message["rooms"].items()}
+        for room in rooms.values():
+            tensor_block.wipe(room)        # it may be memory that held a secret before
         return {"blocks": [self._lent(block) for block in message["blocks"]], "rooms": rooms}
 
     def wipe(self, message: dict[str, Any]) -> dict[str, Any]:

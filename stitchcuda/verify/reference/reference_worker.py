@@ -37,6 +37,7 @@ from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
 
+_MOST_UNUSED = 2**31                       # bytes of the GPU's memory
 _EAGER_CALLS = 20                          # that an eager time is the median of
 
 
@@ -253,6 +254,11 @@ class ReferenceWorker:
                 )
         return expected, exact
 
+    def give_memory_back(self) -> None:
+        """Gives the GPU's memory that torch keeps unused back to the driver, if it is much: programs need some."""
+        if self._device == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MOST_UNUSED:
+            torch.cuda.empty_cache()
+
     def alive(self) -> bool:
         """Whether anything can still be computed here: after an index out of range on a GPU, the CUDA context is lost."""
         try:
@@ -426,6 +432,9 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
+        if message["do"] != "time":
+            worker.give_memory_back()
+        del message, answer                # with the blocks that they hold
 
 
 def _finite(outputs: dict[str, torch.Tensor]) -> int:
