@@ -1,6 +1,7 @@
-"""Runs the judge process: owns seeds, expected outputs, error bounds and the verdict. `verify/client.py` starts it.
+"""Runs the judge process: owns seeds, error bounds and the verdict. `verify/client.py` starts it.
 
-It has no CUDA context and runs nothing but comparisons: the reference runs in a worker process, each program in a fresh one.
+It has no CUDA context and touches no tensor: the reference runs, and is compared with, in a worker process of its own, each
+program in a fresh one.
 Requests and answers are JSON lines on its stdin and stdout; when these close it ends, and all its workers with it.
 Where to look next: `verify/judge/examination.py` and `verify/judge/parallel_checks.py` (correctness),
 `verify/judge/interleaved_timing.py` (times), `verify/judge/profiled_run.py` (under a profiler),
