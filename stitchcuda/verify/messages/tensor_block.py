@@ -14,6 +14,7 @@ import ctypes
 import fcntl
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ class TensorBlock:
         """What a message says of it. `position`: of its descriptor among those that go with the message."""
         return {"block": position, "key": self.key, "size": self.size, "device": self.device, "layout": self.layout}
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.descriptor)
 
 
 def new_block(size: int, device: str) -> TensorBlock:
@@ -142,10 +143,9 @@ def snapshot(block: TensorBlock) -> TensorBlock:
 
 def save(block: TensorBlock, path: Path) -> None:
     """Writes the bytes of a block to a file, for a process that is given no descriptors; `open_saved` reads it."""
-    sent = block if block.device == "cpu" else pack(unpack(block, "cpu"), "cpu")
+    (whole,) = _read(block, [block.size], "cpu")
     with open(path, "wb") as file:
-        for begin in range(0, sent.size, _PART):
-            file.write(os.pread(sent.descriptor, min(_PART, sent.size - begin), begin))
+        file.write(_memory(whole))
 
 
 def open_saved(path: Path, layout: Any) -> TensorBlock:

@@ -44,6 +44,10 @@ class ReceivedAnswer:
     state: list[torch.Tensor] | None
 
 
+class AnswerLost(Exception):
+    """This process does not hold the answer: the one that was given it has ended."""
+
+
 class Comparisons:
     """The expected outputs of input sets and the answers of programs, in memory. `device`: "cuda" or "cpu". `use_state`: gives
     the reference the parameters in a block, and returns them by name. `blocks`: makes new ones."""
@@ -97,14 +101,14 @@ class Comparisons:
 
     def find_changed(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answers with the paths of the outputs of answer `before` that `after` lacks, or has with other bits."""
-        before, after = (self._answers[message[which]].values for which in ("before", "after"))
+        before, after = (self._answer(message[which]).values for which in ("before", "after"))
         changed = [name for name, value in before.items() if name not in after or not same_bits(value, after[name])]
         return {"names": changed}
 
     def compare(self, message: dict[str, Any]) -> dict[str, Any]:
         """Compares an answer with the reference's outputs for the set `set`, within `bounds`. Answers with `errors` (of every
         output and updated buffer), `reasons` (sentences on everything that is wrong) and `remarks`."""
-        answer = self._answers[message["answer"]]
+        answer = self._answer(message["answer"])
         try:
             return self._compare(message, answer, self._set(message["set"]))
         except torch.OutOfMemoryError:
@@ -217,6 +221,11 @@ class Comparisons:
         others = dict(zip(state, unpack(message["other"], self._device), strict=True))
         mixed = [others[name] if name in message["names"] else value for name, value in state.items()]
         return {"state": self._blocks.pack(mixed)}
+
+    def _answer(self, name: str) -> ReceivedAnswer:
+        if name not in self._answers:
+            raise AnswerLost("the reference's process ended while it held a program's answer")
+        return self._answers[name]
 
     def _set(self, message: dict[str, Any]) -> ExpectedOutput:
         return self._expected.get(message["expected"].key, lambda: self._read_set(message, self._device))

@@ -31,7 +31,7 @@ from stitchcuda.verify.messages import host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
-from stitchcuda.verify.reference.comparisons import Comparisons
+from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, describe_error, load_reference, run, run64
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
@@ -422,7 +422,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = handlers[message["do"]](message)
         except BadInput as error:
             answer = {"error": str(error), "kind": "bad_input"}
-        except LostContext as error:
+        except (LostContext, AnswerLost) as error:
             answer = {"error": str(error), "kind": "crash"}
         except (MemoryError, torch.OutOfMemoryError) as error:
             detail = (str(error).splitlines() or ["none is left"])[0][:200].rstrip(".")
