@@ -33,6 +33,7 @@ MOST = 8
 """Checks at once: more programs than an engineer writes in one step."""
 
 _CONTEXT = 3 * 2**28                       # bytes of GPU memory that a process takes before its first tensor, estimated high
+_FILES = 2**26                             # bytes of disk for a program's copy and what it writes itself
 _MEMORY = re.compile(r"ran out of memory|used more memory than it may|filled more disk than it may")
 _TIME = re.compile(r"did not finish .* within")
 
@@ -104,9 +105,11 @@ class ParallelChecks:
     def _space(self, secret_inputs: SecretInputs) -> list[tuple[int, int]]:
         """Returns (free bytes, bytes that one check takes) for host memory, disk, and GPU memory."""
         taken, call = self._resources.ask("needs"), secret_inputs.bytes_of_a_call()
-        host = (int(free_gib() * 2**30), int(taken["host"]) + 6 * call)  # the judge reads what a program wrote, in float64 too
-        files = (shutil.disk_usage(self._resources.scratch).free, 2 * call + 2**26)
-        device = [(int(taken["free"]), int(taken["device"]) + _CONTEXT)] if self._resources.target == "cuda" else []
+        on_gpu = self._resources.target == "cuda"
+        blocks = 6 * call                  # inputs and answers in both processes, and what is compared, in float64 too
+        host = (int(free_gib() * 2**30), int(taken["host"]) + (0 if on_gpu else blocks))
+        files = (shutil.disk_usage(self._resources.scratch).free, _FILES)
+        device = [(int(taken["free"]), int(taken["device"]) + blocks + _CONTEXT)] if on_gpu else []
         return [host, files, *device]
 
 

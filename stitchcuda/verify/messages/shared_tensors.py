@@ -69,8 +69,11 @@ def group_by_memory(tensors: list[Tensor]) -> list[list[int]]:
 
 
 def alias(tensor: Tensor) -> Tensor:
-    """Returns another tensor object for the same memory: whoever changes its class or drops it leaves `tensor` as it is."""
-    return tensor.detach()
+    """Returns another tensor object for the same memory: whoever changes its class or drops it leaves `tensor` as it is.
+
+    Attributes of the object, which may hide its methods, are not copied, and none of them is called.
+    """
+    return Tensor.detach(tensor)
 
 
 def memory_of(tensor: Tensor) -> tuple[int, int]:

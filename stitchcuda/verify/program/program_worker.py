@@ -205,7 +205,7 @@ class ProgramWorker:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
         state = list(self._loaded_state().current().values())
-        written = {"outputs": outputs, "inputs_after": given, "state_after": state}
+        written = {"outputs": [alias(tensor) for tensor in outputs], "inputs_after": given, "state_after": state}
         return {what: fill(message[what], tensors) for what, tensors in written.items()}
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -199,6 +199,7 @@ class TimedCalls:
         for position, tensor in enumerate(found):
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise NotPlain(f"a {type(tensor).__name__}, not a plain tensor")
+            tensor = alias(tensor)         # without attributes that hide its methods
             if tensor.is_conj() or tensor.is_neg():
                 tensor = tensor.resolve_conj().resolve_neg()
             address, size = tensor.data_ptr(), extent(tensor) * tensor.element_size()
