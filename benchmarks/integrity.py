@@ -24,10 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.errors import StitchError
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import NAMES, WITHOUT
-from stitchcuda.state import Settings, Target
-from stitchcuda.tools.device.device import device_facts
-from stitchcuda.verify.api import verdict_of
-from stitchcuda.verify.client import Judge
+from stitchcuda.state import Target
+from stitchcuda.verify.api import Verifier
 from tests.integrity.corpus import Entry, entries
 
 # Which defence a reason comes from; the first that matches names it.
@@ -74,12 +72,12 @@ class Outcome:
     seconds: float
 
 
-def judged(judge: Judge, entry: Entry, kind: str, settings: Settings, cache: Path, arch: str) -> Outcome:
+def judged(verifier: Verifier, entry: Entry, kind: str) -> Outcome:
     """One verdict; whatever happens is an outcome."""
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            verdict = verdict_of(judge, entry.program(Path(folder)), settings, cache=cache, arch=arch)
+            verdict = verifier.verify(entry.program(Path(folder)))
         result, reasons, notes = ("accepted" if verdict.accepted else "refused"), verdict.reasons, verdict.notes
     except StitchError as error:
         result, reasons, notes = "could not judge", (str(error),), ()
@@ -96,12 +94,11 @@ def judged(judge: Judge, entry: Entry, kind: str, settings: Settings, cache: Pat
 
 def outcomes(reference: Path, chosen: Chosen, target: Target, cache: Path) -> Iterator[Outcome]:
     """Verdicts on several programs of one reference, by one judge; a new one when the judge itself failed."""
-    settings, arch = Settings(target=target), device_facts(target).arch
     waiting = list(chosen)
     while waiting:
-        with Judge(reference, settings, cache=cache, arch=arch, bounds=BOUNDS) as judge:
+        with Verifier(reference, target=target, cache=cache, bounds=BOUNDS) as verifier:
             while waiting:
-                one = judged(judge, *waiting.pop(0), settings, cache, arch)
+                one = judged(verifier, *waiting.pop(0))
                 yield one
                 if one.result == "DEFECT":
                     break

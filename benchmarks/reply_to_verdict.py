@@ -22,10 +22,8 @@ from statistics import median
 
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent.parent))
-from stitchcuda.state import Settings  # noqa: E402
 from stitchcuda.tools.device.device import device_facts  # noqa: E402
-from stitchcuda.verify.api import Verdict, verdict_of, verify  # noqa: E402
-from stitchcuda.verify.client import Judge  # noqa: E402
+from stitchcuda.verify.api import Verdict, Verifier, verify  # noqa: E402
 
 OURS, CACHED, THEIRS = 7.0, 6.0, 35.0      # seconds: goals, and what theirs took when last measured
 REFERENCE = """
@@ -131,19 +129,19 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=5)
     parser.add_argument("--table", type=Path, help="write the table to this file")
     given = parser.parse_args()
-    facts, settings = device_facts("cuda"), Settings(target="cuda")
+    facts = device_facts("cuda")
     seconds: dict[str, list[float]] = {"verify, from nothing": [], "in a session": [], "in a session, build cached": []}
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
         cache.mkdir()
         (reference := folder / "reference.py").write_text(REFERENCE)
-        with Judge(reference, settings, cache=cache, arch=facts.arch) as judge:
-            judge.baseline()               # as a session's first node does
+        with Verifier(reference, target="cuda", cache=cache) as verifier:
+            verifier.judge.baseline()               # as a session's first node does
             for _ in range(given.programs):
                 program = written(folder, "tvm", secrets.token_hex(4))
                 for what in ("in a session", "in a session, build cached"):
                     started = time.monotonic()
-                    accepted(verdict_of(judge, program, settings, cache=cache, arch=facts.arch))
+                    accepted(verifier.verify(program))
                     seconds[what].append(time.monotonic() - started)
                 if given.checkout:
                     other = written(folder, "torch", secrets.token_hex(4))

@@ -1,9 +1,10 @@
 """StitchCUDA turns a PyTorch program into a faster, verified, end-to-end GPU program.
 
-The public API is the four names below. They are imported on first use, so that a worker process, which only runs a program,
+The public API is the five names below. They are imported on first use, so that a worker process, which only runs a program,
 does not import langgraph.
 
-Where to look next: `sessions/session.py` (`optimize`, `Session`), `verify/api.py` (`verify`), `graph/graph.py` (`build_graph`).
+Where to look next: `sessions/session.py` (`optimize`, `Session`), `verify/api.py` (`Verifier`, `verify`),
+`graph/graph.py` (`build_graph`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from stitchcuda.graph.graph import build_graph
     from stitchcuda.sessions.session import Session, optimize
-    from stitchcuda.verify.api import verify
+    from stitchcuda.verify.api import Verifier, verify
 
-__all__ = ["Session", "build_graph", "optimize", "verify"]
+__all__ = ["Session", "Verifier", "build_graph", "optimize", "verify"]
 
 _HOMES = {
     "Session": "stitchcuda.sessions.session",
+    "Verifier": "stitchcuda.verify.api",
     "build_graph": "stitchcuda.graph.graph",
     "optimize": "stitchcuda.sessions.session",
     "verify": "stitchcuda.verify.api",

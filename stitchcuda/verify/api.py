@@ -1,4 +1,4 @@
-"""Gives the verdict of `stitchcuda verify` for one program: correctness, policy, and on a GPU the speed-up.
+"""Gives the verdict on a program: correctness, policy, and on a GPU the speed-up. `Verifier` is the door to the verifier.
 
 Policy `stitched`: own kernels must do at least `OWN_SHARE` of the work, unless the program declares a host-side task that was
 seen at work; then the verdict is labelled "host-only", or "small own share" if an own kernel is needed. Policy `strict`: no
@@ -13,6 +13,7 @@ import json
 import math
 import time
 from pathlib import Path
+from types import TracebackType
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits
@@ -77,6 +78,64 @@ class Verdict(Record):
     unprotected: tuple[str, ...] = ()      # "NAME: reason" of those that this machine denies
 
 
+class Verifier:
+    """Judges programs of one reference, one after the other, each with secret parameters and inputs of its own. A context
+    manager: the reference is loaded once, with the first program. Not to be used by several threads at once.
+    """
+
+    def __init__(
+        self,
+        reference: Path,
+        *,
+        target: Target | None = None,
+        policy: Policy = "stitched",
+        precision: Precision = "reference",
+        cache: Path | None = None,
+        seeds: int = 5,
+        bounds: Limits | None = None,
+    ) -> None:
+        """`target`: by default the GPU if there is one, else the simulator. `cache`: the folder for builds, by default the
+        user's. `seeds`: the number of input sets. `bounds`: limits of time and memory."""
+        target = target or device.resolve_target("auto")
+        self._settings = Settings(target=target, policy=policy, precision=precision)
+        self._cache, self._seeds = cache or builds_folder(), seeds
+        self._arch = device.device_facts(target).arch
+        self.judge = Judge(reference.resolve(), self._settings, cache=self._cache, arch=self._arch, bounds=bounds)
+
+    def verify(self, program: Path, *, policy: Policy | None = None) -> Verdict:
+        """Judges a program folder or a single file with class ModelNew. `policy`: in place of this verifier's.
+
+        Raises `BadInput` for a reference or program that cannot be used, `Unavailable` if it could not be judged.
+        """
+        require_program(program)
+        program, on_gpu = program.resolve(), self._settings.target == "cuda"
+        with reading(program):
+            built = nvcc.build(program, arch=self._arch, cache=self._cache, link=on_gpu)
+        if not built.ok:
+            seconds = Seconds(build=built.seconds)
+            return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
+        check = self.judge.verify_final(program, seeds=self._seeds)
+        if not check.ok and check.tier == "compiled":
+            raise Unavailable(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
+        timing, timing_s = None, 0.0
+        if check.ok and on_gpu:
+            started = time.monotonic()
+            timing = self.judge.time(program, program, twice=True)
+            timing_s = time.monotonic() - started
+        with reading(program):             # the policy reads its manifest
+            return _verdict(program, policy or self._settings.policy, built, check, timing, timing_s)
+
+    def close(self) -> None:
+        """Ends the judge and all its workers. May be called twice."""
+        self.judge.close()
+
+    def __enter__(self) -> Verifier:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
 def verify(
     program: Path,
     reference: Path,
@@ -88,18 +147,16 @@ def verify(
     seeds: int = 5,
     bounds: Limits | None = None,
 ) -> Verdict:
-    """Judges a program folder or a single file with class ModelNew on secret inputs that no program has seen.
+    """Judges one program folder or single file with class ModelNew on secret inputs that no program has seen.
 
-    `target`: by default the GPU if there is one, else the simulator. `cache`: the folder for builds, by default the user's.
-    `seeds`: the number of input sets. Raises `BadInput` for a reference or program that cannot be used, `Unavailable` if it
-    could not be judged.
+    The options are those of `Verifier`, which judges several programs of one reference. Raises `BadInput` for a reference or
+    program that cannot be used, `Unavailable` if it could not be judged.
     """
-    _require_program(program)                 # before a judge is started
-    target, cache = target or device.resolve_target("auto"), cache or builds_folder()
-    settings = Settings(target=target, policy=policy, precision=precision)
-    arch = device.device_facts(target).arch
-    with Judge(reference.resolve(), settings, cache=cache, arch=arch, bounds=bounds) as judge:
-        return verdict_of(judge, program, settings, cache=cache, arch=arch, seeds=seeds)
+    require_program(program)                  # before a judge is started
+    with Verifier(
+        reference, target=target, policy=policy, precision=precision, cache=cache, seeds=seeds, bounds=bounds
+    ) as verifier:
+        return verifier.verify(program)
 
 
 def builds_folder() -> Path:
@@ -113,28 +170,8 @@ def builds_folder() -> Path:
     return cache
 
 
-def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, arch: str, seeds: int = 5) -> Verdict:
-    """Judges a program as `verify` does, with a running judge. For several programs of one reference."""
-    _require_program(program)
-    program, on_gpu = program.resolve(), settings.target == "cuda"
-    with reading(program):
-        built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
-    if not built.ok:
-        seconds = Seconds(build=built.seconds)
-        return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
-    check = judge.verify_final(program, seeds=seeds)
-    if not check.ok and check.tier == "compiled":
-        raise Unavailable(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
-    timing, timing_s = None, 0.0
-    if check.ok and on_gpu:
-        started = time.monotonic()
-        timing = judge.time(program, program, twice=True)
-        timing_s = time.monotonic() - started
-    with reading(program):                 # the policy reads its manifest
-        return _verdict(program, settings.policy, built, check, timing, timing_s)
-
-
-def _require_program(program: Path) -> None:
+def require_program(program: Path) -> None:
+    """Raises `BadInput` unless `program` is a folder with model_new.py or a file, and may define ModelNew."""
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
     check_readable(program)

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import BuildResult, CheckResult, KernelRole, Policy, Settings
+from stitchcuda.state import BuildResult, CheckResult, KernelRole
 from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.device import device_facts, resolve_target
 from stitchcuda.tools.profile import ncu, nsys
-from stitchcuda.verify.api import Verdict, _require_program, host_tasks, policy_reasons, shorten, verdict_of, verify
-from stitchcuda.verify.client import Judge
+from stitchcuda.verify.api import Verdict, Verifier, host_tasks, policy_reasons, require_program, shorten, verify
 from tests.verify import programs
 from tests.verify.test_timing import timed_result
 
@@ -54,15 +53,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judge(reference: Path, cache: Path) -> Iterator[Judge]:
-    with Judge(reference, Settings(target="sim"), cache=cache, arch=device_facts("sim").arch) as one:
-        yield one
-
-
-def verdict(program: Path, judge: Judge, cache: Path, policy: Policy = "stitched") -> Verdict:
-    """As `verify` gives it, by a judge that is there already."""
-    settings = Settings(target="sim", policy=policy)
-    return verdict_of(judge, program, settings, cache=cache, arch=device_facts("sim").arch, seeds=2)
+def verifier(reference: Path, cache: Path) -> Iterator[Verifier]:
+    with Verifier(reference, target="sim", cache=cache, seeds=2) as made:
+        yield made
 
 
 def verified(program: Path, reference: Path, cache: Path) -> Verdict:
@@ -84,26 +77,26 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
 
 
 @pytest.mark.more
-def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, judge: Judge, cache: Path) -> None:
+def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, verifier: Verifier) -> None:
     path = tmp_path / "foreign.py"
     path.write_text(INLINE)
-    found = verdict(path, judge, cache)
+    found = verifier.verify(path)
     assert found.accepted, found.reasons
     assert found.shares.own > 0.05
 
 
-def test_torch_alone_is_correct_and_refused(tmp_path: Path, judge: Judge, cache: Path) -> None:
-    found = verdict(programs.model(tmp_path), judge, cache)
+def test_torch_alone_is_correct_and_refused(tmp_path: Path, verifier: Verifier) -> None:
+    found = verifier.verify(programs.model(tmp_path))
     assert not found.accepted
     assert "policy stitched" in found.reasons[0]
     (tmp_path / "program.json").write_text('{"host": ["cuda_graph"]}')
-    found = verdict(tmp_path, judge, cache)
+    found = verifier.verify(tmp_path)
     assert not found.accepted
     assert "was not seen at work" in found.reasons[0]
 
 
-def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, judge: Judge, cache: Path) -> None:
-    found = verdict(programs.host_program(tmp_path), judge, cache)
+def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, verifier: Verifier) -> None:
+    found = verifier.verify(programs.host_program(tmp_path))
     assert found.accepted, found.reasons
     assert found.label == "host-only"
 
@@ -131,31 +124,31 @@ def test_where_nothing_could_be_judged_it_is_no_verdict(text: str, tmp_path: Pat
 ])  # fmt: skip
 def test_what_may_define_the_model_is_judged(text: str, tmp_path: Path) -> None:
     (tmp_path / "model_new.py").write_text(text)
-    _require_program(tmp_path)
+    require_program(tmp_path)
 
 
-def test_strict_wants_no_framework(tmp_path: Path, judge: Judge, cache: Path) -> None:
-    found = verdict(programs.kernel_program(tmp_path), judge, cache, policy="strict")
+def test_strict_wants_no_framework(tmp_path: Path, verifier: Verifier) -> None:
+    found = verifier.verify(programs.kernel_program(tmp_path), policy="strict")
     assert not found.accepted
     assert "policy strict" in found.reasons[0]
 
 
-def test_a_program_that_does_not_build_is_refused(tmp_path: Path, judge: Judge, cache: Path) -> None:
+def test_a_program_that_does_not_build_is_refused(tmp_path: Path, verifier: Verifier) -> None:
     program = programs.kernel_program(tmp_path, kernel=programs.KERNEL.replace("blockIdx.x", "blokIdx.x"))
-    found = verdict(program, judge, cache)
+    found = verifier.verify(program)
     assert (found.accepted, found.tier) == (False, "compiled")
     assert "blokIdx" in found.reasons[0]
 
 
-def test_could_not_judge_is_no_verdict(tmp_path: Path, judge: Judge, cache: Path) -> None:
+def test_could_not_judge_is_no_verdict(tmp_path: Path, verifier: Verifier) -> None:
     kernel = programs.KERNEL.replace("const float value", 'asm volatile("membar.gl;"); const float value')
     with pytest.raises(Unavailable, match="could not judge"):
-        verdict(programs.kernel_program(tmp_path, kernel=kernel), judge, cache)
+        verifier.verify(programs.kernel_program(tmp_path, kernel=kernel))
 
 
-def test_what_is_no_program_is_bad_input(tmp_path: Path, judge: Judge, cache: Path) -> None:
+def test_what_is_no_program_is_bad_input(tmp_path: Path, verifier: Verifier) -> None:
     with pytest.raises(BadInput, match="is no program"):
-        verdict(tmp_path, judge, cache)
+        verifier.verify(tmp_path)
 
 
 def test_what_vanishes_while_it_is_built_is_bad_input(
@@ -211,13 +204,13 @@ def test_copies_around_a_replayed_graph_are_nobodys_work(tmp_path: Path) -> None
     assert "strict: 10%" in policy_reasons(tmp_path, "strict", check.model_copy(update={"boundary": 50}))[0][0]
 
 
-def test_a_single_file_declares_host_side_tasks(tmp_path: Path, judge: Judge, cache: Path) -> None:
+def test_a_single_file_declares_host_side_tasks(tmp_path: Path, verifier: Verifier) -> None:
     program = programs.host_program(tmp_path) / "model_new.py"
     (tmp_path / "program.json").unlink()
-    assert not verdict(program, judge, cache).accepted
+    assert not verifier.verify(program).accepted
     text = program.read_text()
     program.write_text(f'{text}\nHOST_TASKS = ["cuda_graph"]\n')
-    found = verdict(program, judge, cache)
+    found = verifier.verify(program)
     assert (found.accepted, found.label) == (True, "host-only"), found.reasons
     for said, tasks in [('("cuda_graph", "streams")', ("cuda_graph", "streams")), ("[]", ()), ("[]\nHOST = [1]", ())]:
         program.write_text(f"HOST_TASKS = {said}\n")
@@ -253,9 +246,9 @@ def test_without_a_gpu() -> None:
 
 
 @NO_GPU
-def test_profiles_say_why_they_are_skipped(tmp_path: Path, judge: Judge) -> None:
-    assert nsys.profile_system(programs.model(tmp_path), judge)[0].skipped.startswith("no GPU")
-    assert ncu.profile_kernels(tmp_path, judge, None)[0].skipped.startswith("without a system profile")
+def test_profiles_say_why_they_are_skipped(tmp_path: Path, verifier: Verifier) -> None:
+    assert nsys.profile_system(programs.model(tmp_path), verifier.judge)[0].skipped.startswith("no GPU")
+    assert ncu.profile_kernels(tmp_path, verifier.judge, None)[0].skipped.startswith("without a system profile")
 
 
 def test_a_gpu_is_read_from_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
