@@ -233,6 +233,7 @@ class CheckResult(Record):
     launches: int = 0                      # own kernel launches in one call
     deterministic: bool | None = None      # whether a repeated call is bitwise equal; None: not checked
     seconds: float = 0.0
+    question_seconds: tuple[tuple[str, float], ...] = ()  # (question, seconds), in the order in which they were first asked
     notes: tuple[str, ...] = ()            # what was not checked, and why
     kernels: tuple[KernelRole, ...] = ()   # the program's own kernels, each left out in turn (last verification only)
     host_seen: tuple[str, ...] = ()        # host-side features that the program used, such as "cuda_graph"

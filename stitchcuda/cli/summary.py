@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from stitchcuda.graph.approval import Question
     from stitchcuda.sessions.compare import ComparedSession, Comparison
     from stitchcuda.tools.doctor.doctor import Check
-    from stitchcuda.verify.api import Verdict
+    from stitchcuda.verify.api import Seconds, Verdict
 
 SHOWN = 60                                 # most tasks and attempts that are shown without --all
+_WORTH_SAYING_S = 0.1                      # a question that took less is not listed
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
@@ -241,6 +242,15 @@ def _add(table: Table, *cells: str) -> None:
     table.add_row(*map(Text, cells))
 
 
+def _seconds_line(spent: Seconds) -> str:
+    """What a verdict cost: "8.1 s: build 2.1, check 4.9 (values 3.0, load 1.2), timing 1.1"."""
+    dearest = sorted(spent.questions.items(), key=lambda item: -item[1])[:3]
+    listed = ", ".join(f"{question} {seconds:.1f}" for question, seconds in dearest if seconds >= _WORTH_SAYING_S)
+    check = f"check {spent.check:.1f}{f' ({listed})' if listed else ''}"
+    parts = [f"build {spent.build:.1f}", check, *([f"timing {spent.timing:.1f}"] if spent.timing else [])]
+    return f"{spent.build + spent.check + spent.timing:.1f} s: {', '.join(parts)}"
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """A verdict as lines: accepted or why not, and what it rests on."""
     label = f", {verdict.label}" if verdict.label else ""
@@ -253,4 +263,5 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.speedup is not None:
         lines.append(f"{verdict.speedup:.2f}× over eager, {verdict.tier}")
     lines += [f"note: {note}" for note in verdict.notes]
+    lines.append(_seconds_line(verdict.seconds))
     return lines + [f"unprotected: {what}" for what in verdict.unprotected]

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from pydantic import Field
+
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import (
@@ -53,11 +55,12 @@ class Shares(Record):
 
 
 class Seconds(Record):
-    """Seconds that the parts of a verification took."""
+    """Seconds that the parts of a verification took. `questions`: those of the check, by question."""
 
     build: float = 0.0
     check: float = 0.0
     timing: float = 0.0
+    questions: dict[str, float] = Field(default_factory=dict)
 
 
 class Verdict(Record):
@@ -300,7 +303,9 @@ def _verdict(
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest else None,
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
-        seconds=Seconds(build=built.seconds, check=check.seconds, timing=timing_s),
+        seconds=Seconds(
+            build=built.seconds, check=check.seconds, timing=timing_s, questions=dict(check.question_seconds)
+        ),
         notes=tuple(map(shorten, (*check.notes, *(timing.notes if timing else ())))),
         kernels=check.kernels,
         protections=check.protections,

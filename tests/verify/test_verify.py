@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stitchcuda.cli import summary
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import BuildResult, CheckResult, KernelRole
 from stitchcuda.tools.build import nvcc
@@ -66,6 +68,9 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
     found = verified(programs.kernel_program(tmp_path), reference, cache)
     assert found.accepted, found.reasons
     assert found.tier == "simulated"
+    assert {"source", "inputs", "load", "values", "kernels"} <= found.seconds.questions.keys()
+    assert 0 < sum(found.seconds.questions.values()) <= found.seconds.check
+    assert re.fullmatch(r"[\d.]+ s: build [\d.]+, check [\d.]+ \(\w+ [\d.]+, .*\)", summary.verdict_lines(found)[-1])
     assert found.speedup is None
     assert found.shares.own > 0.05
     assert found.max_error is not None

@@ -4,7 +4,7 @@ Runs in the judge process. The questions, in this order: does the source contain
 load, are its outputs right on secret inputs, does it read all of the state that matters, and in a final check also: does the
 GPU stay idle while nobody calls it, and is each kernel needed. A final check on a GPU loads a second worker, whose kernels can
 be left out, while the first one answers; when that runs out of memory the check is repeated with one worker at a time.
-It compares nothing itself and times nothing.
+The result says how many seconds each question took. It compares nothing itself and times no program.
 Where to look next: `verify/judge/correctness.py` (what is asked and compared), `verify/ablation/ablation.py` (is each kernel
 needed), `verify/judge/judge_resources.py` (workers and secret inputs).
 """
@@ -69,20 +69,35 @@ class Examination:
 
     def __init__(self, resources: JudgeResources) -> None:
         self._resources = resources
+        self._question_seconds: dict[str, float] = {}  # of the check that runs
+
+    @contextlib.contextmanager
+    def _asking(self, question: str) -> Iterator[None]:
+        """Adds the time of the block to the question's seconds."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            took = time.monotonic() - started
+            self._question_seconds[question] = self._question_seconds.get(question, 0.0) + took
 
     def check(self, path: str, seeds: int, *, fresh: bool) -> CheckResult:
         """Judges the program at `path` (a folder or a file) on `seeds` input sets. `fresh`: a final check, on parameters and
         inputs that no program has seen. Raises `BadInput` if the reference cannot be used."""
         started = time.monotonic()
+        self._question_seconds = {}
         try:
             with self._resources.program_copy(path) as program:
                 result, self._resources.terms[path] = self._screen_and_check(program, seeds, fresh=fresh)
         finally:
-            self._resources.background.quiet()
-        return result.model_copy(update={"seconds": time.monotonic() - started})
+            with self._asking("ending"):
+                self._resources.background.quiet()
+        taken = tuple(self._question_seconds.items())
+        return result.model_copy(update={"seconds": time.monotonic() - started, "question_seconds": taken})
 
     def _screen_and_check(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
-        findings = screen(program)
+        with self._asking("source"):
+            findings = screen(program)
         refused = tuple(f"the source itself: {finding.sentence}" for finding in findings if finding.severity == "refused")
         if refused:
             on_gpu = self._resources.target == "cuda"
@@ -112,8 +127,9 @@ class Examination:
         `two`: the worker whose kernels can be left out is loaded while the first one is asked, which takes more memory.
         """
         resources = self._resources
-        secret_inputs = resources.secret_inputs(1, fresh=fresh, terms=terms)
-        resources.wait_for_memory(secret_inputs)
+        with self._asking("inputs"):
+            secret_inputs = resources.secret_inputs(1, fresh=fresh, terms=terms)
+            resources.wait_for_memory(secret_inputs)
         loading: list[LoadingProgram] = []
         load = functools.partial(self._loaded, program, secret_inputs, loading)
 
@@ -139,17 +155,20 @@ class Examination:
                 loading.append(self._start_loading(program, secret_inputs, resources.new_builder()))
             try:
                 try:
-                    trial.load(program, cache=resources.cache, arch=resources.arch)
+                    with self._asking("load"):
+                        trial.load(program, cache=resources.cache, arch=resources.arch)
                 finally:
-                    completed.result()     # what is wrong with the reference comes first
+                    with self._asking("inputs"):
+                        completed.result() # what is wrong with the reference comes first
             except WorkerFailed as failure:
                 reason = state_mismatch.explain_missing_state(resources.ask, secret_inputs, trial.state, failure, terms)
                 return correctness.failed_check(trial, reason)
             try:
-                others = draw_other_sizes(resources.ask, secret_inputs, read_free_sizes(program)) if fresh else []
+                with self._asking("inputs"):
+                    others = draw_other_sizes(resources.ask, secret_inputs, read_free_sizes(program)) if fresh else []
             except WorkerFailed as failure:
                 return correctness.failed_check(trial, failure)
-            with resources.turn(worker):
+            with self._asking("values"), resources.turn(worker):
                 result = correctness.check(
                     trial, secret_inputs, seeds, final=fresh, profile=resources.target == "cuda", others=others,
                     still=lambda: wait([other.loading for other in loading]),
@@ -160,28 +179,33 @@ class Examination:
             def finish_first_worker() -> None:
                 """Asks the first worker the last questions of a final check, then closes it."""
                 nonlocal result
-                if idle is not None and (reason := idle.result()):
+                with self._asking("idle"):
+                    reason = idle.result() if idle is not None else ""
+                if reason:
                     result = result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)})
                 if fresh and result.ok:
                     worker.expire_in(resources.limits.check_s)
-                    with resources.turn(worker):
+                    with self._asking("remarks"), resources.turn(worker):
                         result = correctness.add_remarks(result, trial, secret_inputs, seeds, reload=again.result)
                 first_worker.close()
 
             if fresh and result.ok and resources.watches_idle:
-                resources.reference_work()  # recorded before a program that nobody calls could disturb the measurement
+                with self._asking("reference's work"):  # before a program that nobody calls could disturb the measurement
+                    resources.reference_work()
                 idle = resources.background.begin(lambda: self._work_while_idle(trial))
                 first_worker.callback(wait, [idle])  # only one thread at a time may ask or close a worker
             if not (two_workers := bool(loading)):
                 finish_first_worker()
             resources.wait_for_memory(secret_inputs)
-            if not result.ok:
-                state_mismatch.regroup_guessed(trial.state, terms, trial.guessed, more=any(trial.spare))
-            elif unread := state_mismatch.find_unread_state(load, resources.ask, secret_inputs, trial.state, terms):
-                result = correctness.failed_check(trial, unread, outputs=result.outputs, seeds=result.seeds)
+            with self._asking("state"):
+                if not result.ok:
+                    state_mismatch.regroup_guessed(trial.state, terms, trial.guessed, more=any(trial.spare))
+                elif unread := state_mismatch.find_unread_state(load, resources.ask, secret_inputs, trial.state, terms):
+                    result = correctness.failed_check(trial, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result
-            work = resources.reference_work()
+            with self._asking("reference's work"):
+                work = resources.reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
             if trial.traced:
                 most = len(secret_inputs.sets[0].names) + str(secret_inputs.sets[0].structure).count("'tensor':")
@@ -191,7 +215,8 @@ class Examination:
                 result = result.model_copy(update=dict(shares))
             # Done even if the worker reports no kernels: it need not be believed.
             times = device_time.own_times(trial.traced, trial.own)
-            skipped = ablation.leave_out_kernels(load, secret_inputs, seeds, work=times)
+            with self._asking("kernels"):
+                skipped = ablation.leave_out_kernels(load, secret_inputs, seeds, work=times)
             result = own_work.apply_ablation(result, skipped, trial.own_launches, times)
             if two_workers:
                 finish_first_worker()
