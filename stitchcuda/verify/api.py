@@ -96,14 +96,16 @@ class Verifier:
         cache: Path | None = None,
         seeds: int = 5,
         bounds: Limits | None = None,
+        gpu: str | None = None,
     ) -> None:
         """`target`: by default the GPU if there is one, else the simulator. `cache`: the folder for builds, by default the
-        user's. `seeds`: the number of input sets. `bounds`: limits of time and memory."""
+        user's. `seeds`: the number of input sets. `bounds`: limits of time and memory. `gpu`: the one to use, as in
+        CUDA_VISIBLE_DEVICES; by default the first visible one."""
         target = target or device.resolve_target("auto")
         self._settings = Settings(target=target, policy=policy, precision=precision)
         self._cache, self._seeds = cache or builds_folder(), seeds
         self._arch = device.device_facts(target).arch
-        self.judge = Judge(reference.resolve(), self._settings, cache=self._cache, arch=self._arch, bounds=bounds)
+        self.judge = Judge(reference.resolve(), self._settings, cache=self._cache, arch=self._arch, bounds=bounds, gpu=gpu)
 
     def verify(self, program: Path, *, policy: Policy | None = None) -> Verdict:
         """Judges a program folder or a single file with class ModelNew. `policy`: in place of this verifier's.

@@ -57,11 +57,14 @@ class Judge:
     def __init__(
         self,
         reference: Path, settings: Settings, *, cache: Path, arch: str | None = None, bounds: Limits | None = None,
+        gpu: str | None = None,
     ) -> None:  # fmt: skip
-        """`cache`: the folder for builds. `arch`: such as "sm_90a"; None: that of this machine's GPU."""
+        """`cache`: the folder for builds. `arch`: such as "sm_90a"; None: that of this machine's GPU. `gpu`: the only one that
+        its workers see, as in CUDA_VISIBLE_DEVICES; None: those that this process sees."""
         self.target = settings.target
         self._process: subprocess.Popen[bytes] | None = None
         self._bounds = bounds or Limits()
+        self._visible = os.environ.get("CUDA_VISIBLE_DEVICES") if gpu is None else gpu
         self._scratch = limits.make_scratch(self._bounds)
         self._order = {
             "reference": str(reference.resolve()),
@@ -121,13 +124,22 @@ class Judge:
         of the program's own kernels. Raises `Unavailable` for a program that cannot be loaded.
         """
         subject = str(program.resolve()) if program else ""
-        devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # the judge itself sees none
         answer = self._ask(
             "rehearse", 2 * self._bounds.check_s, program=subject, under=list(under), out=str(out.resolve()), how=how,
-            calls=calls, warm=warm, limit=seconds, environment=dict(environment or {}), visible=devices,
+            calls=calls, warm=warm, limit=seconds, environment=dict(environment or {}),
+            visible=self._visible,         # the judge itself sees none
         )  # fmt: skip
         kernels = tuple(answer.pop("kernels"))
         return Finished(**answer), kernels
+
+    def is_alive(self) -> bool:
+        """Whether the judge can be asked."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kills the judge and all workers. Any thread may call it; the one that waits for an answer gets `Unavailable`."""
+        if (process := self._process) is not None:
+            limits.kill_group(process.pid)
 
     def close(self) -> None:
         """Ends the judge and all workers, and removes their files. May be called twice."""
@@ -157,6 +169,7 @@ class Judge:
 
     def _start(self) -> None:
         """Starts the process and sends its order; it imports torch while the caller goes on."""
+        visible = {} if self._visible is None else {"CUDA_VISIBLE_DEVICES": self._visible}
         with open(self._scratch / "judge.log", "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "stitchcuda.verify.judge.judge"],
@@ -165,7 +178,7 @@ class Judge:
                 stderr=log,
                 cwd=self._scratch,
                 # Workers and judge share the cores: a thread pool that spins while it waits slows the others down.
-                env=limits.clean_environment({"PYTHONPATH": _import_path(), "OMP_WAIT_POLICY": "PASSIVE"}),
+                env=limits.clean_environment({"PYTHONPATH": _import_path(), "OMP_WAIT_POLICY": "PASSIVE", **visible}),
                 start_new_session=True,
             )
         self._send(self._order, "starting")
