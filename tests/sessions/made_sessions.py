@@ -20,7 +20,8 @@ def begun(home: Workspace, name: str = "tiny", **settings: Any) -> Session:
     """A session that has not run yet."""
     reference = home.root / "reference.py"
     reference.parent.mkdir(parents=True, exist_ok=True)
-    reference.write_text(REFERENCE)
+    if not reference.exists():             # another process may be reading it
+        reference.write_text(REFERENCE)
     return Session(home, open_record(home, reference, None, name=name, device="sim", settings=settings))
 
 
