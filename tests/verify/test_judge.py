@@ -137,6 +137,33 @@ def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: p
         bench.close()
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("question", ["receive", "compare", "find_changed"])
+def test_a_check_is_made_once_more_when_the_references_process_ends(
+    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secret inputs are still there: the judge holds their blocks. The program's answers have to be given anew."""
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    judge, ask, killed = bench._judge, bench._judge.resources.ask, list[int]()
+    (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
+
+    def ask_and_kill(do: str, **fields: object) -> dict[str, object]:
+        reference = judge.resources._shared.reference
+        if do == question and reference is not None and not killed:
+            killed.append(reference.pid)
+            reference.child.end()
+        return ask(do, **fields)
+
+    monkeypatch.setattr(judge.resources, "ask", ask_and_kill)
+    try:
+        result = judge.check({"program": str(program), "seeds": 2, "fresh": False})
+        assert result["ok"], result["reasons"]
+        assert judge.resources._shared.reference is not None
+        assert killed != [judge.resources._shared.reference.pid]
+    finally:
+        bench.close()
+
+
 def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     tried: list[bool] = []
