@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.messages.device_memory import DeviceMemoryError, device_memory
-from stitchcuda.verify.messages.tensor_block import new_block, pack, unpack, wipe
+from stitchcuda.verify.messages.tensor_block import new_block, pack, unpack
 from stitchcuda.verify.messages.wire import Channel
 
 pytestmark = pytest.mark.gpu
@@ -53,7 +53,6 @@ def test_tensors_keep_bits_and_layout() -> None:
 
 def test_another_process_reads_and_answers() -> None:
     given, room = torch.randn(1 << 20, device="cuda"), new_block(2**23, "cuda")
-    wipe(room)
     block, (ours, theirs) = pack([given], "cuda"), socket.socketpair()
     order = [sys.executable, "-c", CHILD, str(theirs.fileno())]
     child = subprocess.Popen(order, pass_fds=[theirs.fileno()])

@@ -67,7 +67,7 @@ class DeviceMemory:
         `torch.OutOfMemoryError`."""
         handle, descriptor = ctypes.c_uint64(), ctypes.c_int()
         wanted = ctypes.byref(self._wanted)
-        _check("allocating", self._create, ctypes.byref(handle), ctypes.c_size_t(self._whole(size)), wanted, ctypes.c_uint64(0))
+        _check("allocating", self._create, ctypes.byref(handle), ctypes.c_size_t(self.rounded(size)), wanted, ctypes.c_uint64(0))
         try:
             _check("exporting", self._export, ctypes.byref(descriptor), handle, _DESCRIPTOR, ctypes.c_uint64(0))
         finally:
@@ -78,7 +78,7 @@ class DeviceMemory:
         """Maps the memory of a descriptor, which stays the caller's. Raises `DeviceMemoryError` if it is no such memory of
         this GPU, or smaller than `size`."""
         handle, found = ctypes.c_uint64(), _Properties()
-        place, length = ctypes.c_uint64(), ctypes.c_size_t(self._whole(size))
+        place, length = ctypes.c_uint64(), ctypes.c_size_t(self.rounded(size))
         _check("importing", self._import, ctypes.byref(handle), ctypes.c_void_p(descriptor), _DESCRIPTOR)
         try:
             _check("looking at it", self._properties, ctypes.byref(found), handle)
@@ -100,7 +100,8 @@ class DeviceMemory:
             self._release(handle)          # the mapping keeps the memory
         return MappedMemory(place.value, size, undo)
 
-    def _whole(self, size: int) -> int:
+    def rounded(self, size: int) -> int:
+        """Returns the bytes that an allocation for `size` bytes really has."""
         return max(1, -(-size // self._unit)) * self._unit
 
 

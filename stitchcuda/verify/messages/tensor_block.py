@@ -69,9 +69,12 @@ class TensorBlock:
 
 
 def new_block(size: int, device: str) -> TensorBlock:
-    """Returns a block to be written to, of `size` bytes. Raises `torch.OutOfMemoryError`, or `OSError` on the host."""
+    """Returns a block to be written to, of `size` bytes, all zero: memory may have held a secret before. Raises
+    `torch.OutOfMemoryError`, or `OSError` on the host."""
     if device == "cuda":
-        return TensorBlock(device_memory().create(size), size, device)
+        block = TensorBlock(device_memory().create(size), size, device)
+        wipe(block)
+        return block
     block = TensorBlock(os.memfd_create("tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), size, device)
     os.ftruncate(block.descriptor, size)
     fcntl.fcntl(block.descriptor, fcntl.F_ADD_SEALS, _FIXED_SIZE)
@@ -126,8 +129,8 @@ def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
 
 def wipe(block: TensorBlock) -> None:
     """Overwrites a block of the GPU's memory with zeros. On the host the system does that with freed memory."""
-    if block.device == "cuda" and block.size:
-        memory = device_memory().map(block.descriptor, block.size, write=True)
+    if block.device == "cuda":
+        memory = device_memory().map(block.descriptor, device_memory().rounded(block.size), write=True)
         bytes_of(memory).zero_()
         torch.cuda.synchronize()
 

@@ -33,8 +33,6 @@ class Blocks:
         """Answers with what a program's worker may be given in place of each of `blocks`, and with new `rooms` of the sizes
         (bytes) that are asked for by name."""
         rooms = {name: tensor_block.new_block(size, self._place(size)) for name, size in message["rooms"].items()}
-        for room in rooms.values():
-            tensor_block.wipe(room)        # it may be memory that held a secret before
         return {"blocks": [self._lent(block) for block in message["blocks"]], "rooms": rooms}
 
     def wipe(self, message: dict[str, Any]) -> dict[str, Any]:
