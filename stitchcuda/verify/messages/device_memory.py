@@ -66,8 +66,8 @@ class DeviceMemory:
         """Returns the descriptor of new memory for `size` bytes, whose contents are undefined. Raises
         `torch.OutOfMemoryError`."""
         handle, descriptor = ctypes.c_uint64(), ctypes.c_int()
-        wanted = ctypes.byref(self._wanted)
-        _check("allocating", self._create, ctypes.byref(handle), ctypes.c_size_t(self.rounded(size)), wanted, ctypes.c_uint64(0))
+        wanted, whole = ctypes.byref(self._wanted), ctypes.c_size_t(self.rounded(size))
+        _check("allocating", self._create, ctypes.byref(handle), whole, wanted, ctypes.c_uint64(0))
         try:
             _check("exporting", self._export, ctypes.byref(descriptor), handle, _DESCRIPTOR, ctypes.c_uint64(0))
         finally:
