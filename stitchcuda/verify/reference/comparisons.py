@@ -30,6 +30,7 @@ from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
 
 _CPU_REMARK = "limited: compared on the CPU, because the GPU's memory does not suffice"
+_HOST_REMARK = "limited: tensors were kept on the host in between, because the GPU's memory does not suffice"
 _MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
 
 State = dict[str, torch.Tensor]
@@ -110,7 +111,8 @@ class Comparisons:
         output and updated buffer), `reasons` (sentences on everything that is wrong) and `remarks`."""
         answer = self._answer(message["answer"])
         try:
-            return self._compare(message, answer, self._set(message["set"]))
+            found = self._compare(message, answer, self._set(message["set"]))
+            return found | {"remarks": [*found["remarks"], *([_HOST_REMARK] if self._blocks.on_host else [])]}
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             answer = ReceivedAnswer(

@@ -1,0 +1,91 @@
+"""The reference worker's comparisons: what a program wrote is copied once, compared, and named where it is wrong or lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from stitchcuda.verify.compare import bound
+from stitchcuda.verify.inputs.secret_inputs import answered_set
+from stitchcuda.verify.messages.tensor_block import fill, new_block, pack
+from stitchcuda.verify.reference.blocks import Blocks
+from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
+
+X, WEIGHT = torch.randn(8, 16), torch.randn(16)
+
+
+class Stage:
+    """One input set, x * weight, and answers to it."""
+
+    def __init__(self) -> None:
+        self.blocks = Blocks("cpu")
+        self.comparisons = Comparisons("cpu", lambda state: {"weight": WEIGHT}, self.blocks)
+        made = self.comparisons.keep([X], {"output": X * WEIGHT}, {"output": X.double() * WEIGHT.double()})
+        self.set = answered_set({"tuple": [{"tensor": 0}]}, made)
+
+    def receive(
+        self, output: torch.Tensor, *, name: str = "a", state: torch.Tensor = WEIGHT, layout: Any = None
+    ) -> dict[str, Any]:
+        room, inputs, states = (new_block(4096, "cpu") for _ in range(3))
+        written = layout or fill(room, [output])
+        return self.comparisons.receive({
+            "answer": name, "forget": [], "structure": {"tensor": 0}, "state_count": 1, "outputs": room.with_layout(written),
+            "inputs_after": inputs.with_layout(fill(inputs, [X])), "state_after": states.with_layout(fill(states, [state])),
+        })  # fmt: skip
+
+    def compare(self, name: str = "a") -> dict[str, Any]:
+        allowed = bound.pool_measures(self.set.measures[:1]).model_dump(mode="json")
+        return self.comparisons.compare({
+            "answer": name, "set": self.set.message(), "measures": [measure.model_dump() for measure in self.set.measures],
+            "bounds": {"output": allowed}, "lenient": False, "state": pack([WEIGHT], "cpu"), "given_back": ["weight"],
+        })  # fmt: skip
+
+
+def test_right_and_wrong_answers() -> None:
+    stage = Stage()
+    assert stage.receive(X * WEIGHT) == {"names": ["output"]}
+    assert stage.compare()["reasons"] == []
+    stage.receive(X * WEIGHT + 1, name="b", state=WEIGHT + 1)
+    wrong, changed = stage.compare("b")["reasons"]
+    assert wrong.startswith("output is wrong: largest error 1")
+    assert changed == "the program changes weight, which the reference leaves alone"
+    assert stage.comparisons.find_changed({"before": "a", "after": "b"}) == {"names": ["output"]}
+    assert stage.comparisons.find_changed({"before": "a", "after": "a"}) == {"names": []}
+
+
+def test_what_cannot_be_read_is_said_and_what_is_lost_is_no_answer() -> None:
+    stage = Stage()
+    assert "lie outside their memory" in stage.receive(X, layout={"spans": [2**40], "tensors": []})["unreadable"]
+    with pytest.raises(AnswerLost):
+        stage.compare()
+    stage.receive(X * WEIGHT)
+    stage.comparisons.forget({"forget": ["a"]})
+    with pytest.raises(AnswerLost):
+        stage.compare()
+
+
+def test_a_set_that_is_not_in_memory_is_read_from_its_blocks() -> None:
+    stage = Stage()
+    stage.comparisons._expected._sets.clear()
+    stage.receive(X * WEIGHT)
+    assert stage.compare()["reasons"] == []
+
+
+def test_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    stage.receive(X * WEIGHT)
+    compare, full = stage.comparisons._compare, [True]
+
+    def scarce(*arguments: Any) -> dict[str, Any]:
+        if full:
+            full.clear()
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return compare(*arguments)
+
+    monkeypatch.setattr(stage.comparisons, "_compare", scarce)
+    assert stage.compare()["remarks"] == ["limited: compared on the CPU, because the GPU's memory does not suffice"]
+    stage.blocks.on_host = 1
+    stage.receive(X * WEIGHT, name="b")
+    assert "kept on the host" in stage.compare("b")["remarks"][0]
