@@ -213,17 +213,20 @@ def test_blocks_go_with_a_message() -> None:
     sender, receiver = Channel(ours, keys), Channel(theirs, keys[::-1], takes=True)
     before = open_files()
     block = pack([torch.arange(5)], "cpu")
-    sending = threading.Thread(target=sender.send, args=({"a": [block, {"b": block}], "long": "x" * 300_000}, 5))
+    looks_alike = {**block.facts(0), "mark": None}
+    given = {"like": looks_alike, "a": [block, {"b": block}], "long": "x" * 300_000}
+    sending = threading.Thread(target=sender.send, args=(given, 5))
     sending.start()                        # more than the socket holds at once
     message = receiver.receive(5)
     sending.join()
     first, second = message["a"][0], message["a"][1]["b"]
     assert [unpack(one, "cpu")[0].tolist() for one in (first, second)] == [[0, 1, 2, 3, 4]] * 2
     assert first.key == second.key == block.key
+    assert message["like"] == looks_alike, "what a program said is no block"
     assert first.descriptor != second.descriptor
     sender.send({"plain": 1}, 5)
     assert receiver.receive(5) == {"plain": 1}
-    del message, first, second, block, sending
+    del message, first, second, block, sending, given
     assert open_files() == before
 
 

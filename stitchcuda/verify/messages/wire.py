@@ -20,6 +20,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
+from secrets import token_hex
 from select import select
 from time import monotonic
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ _SIGNATURE = 32                            # hexadecimal digits at the end of ea
 _DEPTH_LIMIT = 64                          # of nested lists and objects
 _KEY_LIMIT = 200                           # characters of a key in a result
 _BLOCKS_LIMIT = 250                        # descriptors that go with a message; the system takes 253
-_BLOCK_KEYS = {"block", "key", "size", "device", "layout"}
+_BLOCK_KEYS = {"block", "key", "size", "device", "layout", "mark"}
 _NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all parts of a result
 
 _Sent = TypeVar("_Sent")
@@ -84,8 +85,9 @@ class Channel:
         try:
             _set_timeout(self._sock, seconds)
             blocks: list[TensorBlock] = []
-            plain = _place_blocks(message, blocks)
-            line = _dump(plain | {"descriptors": len(blocks)} if blocks else plain)
+            mark = token_hex(8)            # what a program said is passed on in messages: it must not look like a block
+            plain = _place_blocks(message, blocks, mark)
+            line = _dump(plain | {"descriptors": len(blocks), "mark": mark} if blocks else plain)
             data = line + self._signature(0, line) + b"\n"
             if blocks:
                 rights = array.array("i", [block.descriptor for block in blocks])
@@ -220,15 +222,16 @@ class Channel:
 def take_blocks(message: dict[str, Any]) -> dict[str, Any]:
     """Returns a message of a trusted process with a `TensorBlock` for each one that its sender put in. The descriptors that
     came with it, in its field `descriptors`, are theirs from now on."""
-    descriptors = message.pop("descriptors", [])
-    taken = dict(enumerate(descriptors))
+    if "descriptors" not in message:
+        return message
+    mark, taken = message.pop("mark"), dict(enumerate(message.pop("descriptors")))
 
     def replace(value: Any) -> Any:
         if isinstance(value, list):
             return [replace(item) for item in value]
         if not isinstance(value, dict):
             return value
-        if value.keys() == _BLOCK_KEYS:
+        if value.keys() == _BLOCK_KEYS and value["mark"] == mark:
             descriptor = taken.pop(value["block"])
             return TensorBlock(descriptor, value["size"], value["device"], value["layout"], value["key"])
         return {key: replace(item) for key, item in value.items()}
@@ -239,15 +242,15 @@ def take_blocks(message: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _place_blocks(value: Any, blocks: list[TensorBlock]) -> Any:
-    """Returns a message in which a dict stands for each block; the blocks are appended to `blocks`."""
+def _place_blocks(value: Any, blocks: list[TensorBlock], mark: str) -> Any:
+    """Returns a message in which a dict with the secret `mark` stands for each block; the blocks are appended to `blocks`."""
     if isinstance(value, TensorBlock):
         blocks.append(value)
-        return value.facts(len(blocks) - 1)
+        return {**value.facts(len(blocks) - 1), "mark": mark}
     if isinstance(value, Mapping):
-        return {key: _place_blocks(item, blocks) for key, item in value.items()}
+        return {key: _place_blocks(item, blocks, mark) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_place_blocks(item, blocks) for item in value]
+        return [_place_blocks(item, blocks, mark) for item in value]
     return value
 
 
