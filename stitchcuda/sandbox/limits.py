@@ -95,7 +95,8 @@ def kill_group(pid: int) -> None:
 
 
 def make_scratch(limits: Limits | None = None) -> Path:
-    """Creates a private folder for a judge and its workers, named after this process; in /dev/shm if it has `scratch_gib` free, else in TMPDIR.
+    """Creates a private folder for a judge and its workers, named after this process: in /dev/shm if it has `scratch_gib` free,
+    else in TMPDIR.
 
     Removes folders of processes that no longer exist: one that is killed with SIGKILL leaves its own behind.
     """
