@@ -118,7 +118,7 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     verdict = json.loads(judged.stdout)
     assert {"accepted", "tier", "reasons", "speedup", "max_error", "error_bound", "shares", "seconds"} <= set(verdict)
     assert set(verdict["shares"]) == {"own", "vendor", "framework"}
-    assert set(verdict["seconds"]) == {"build", "check", "timing"}
+    assert set(verdict["seconds"]) == {"build", "check", "timing", "questions"}
     assert verdict["accepted"] is True
 
     broken = workspace / "broken"
