@@ -12,8 +12,10 @@ import ast
 import json
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TypedDict, Unpack
 
 from pydantic import Field
 
@@ -81,30 +83,38 @@ class Verdict(Record):
     unprotected: tuple[str, ...] = ()      # "NAME: reason" of those that this machine denies
 
 
+class VerifierOptions(TypedDict, total=False):
+    """How programs are judged, whoever asks."""
+
+    target: Target | None                  # by default the GPU if there is one, else the simulator
+    policy: Policy                         # "stitched" by default
+    precision: Precision                   # "reference" by default
+    cache: Path | None                     # the folder for builds, by default the user's
+    seeds: int                             # the number of input sets, 5 by default
+    bounds: Limits | None                  # limits of time and memory
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raises `TypeError` for an option that `VerifierOptions` does not name."""
+    if unknown := options.keys() - VerifierOptions.__annotations__.keys():
+        raise TypeError(f"a verifier has no option {', '.join(sorted(unknown))}")
+
+
 class Verifier:
     """Judges programs of one reference, one after the other, each with secret parameters and inputs of its own. A context
     manager: the reference is loaded once, with the first program. Not to be used by several threads at once.
     """
 
-    def __init__(
-        self,
-        reference: Path,
-        *,
-        target: Target | None = None,
-        policy: Policy = "stitched",
-        precision: Precision = "reference",
-        cache: Path | None = None,
-        seeds: int = 5,
-        bounds: Limits | None = None,
-        gpu: str | None = None,
-    ) -> None:
-        """`target`: by default the GPU if there is one, else the simulator. `cache`: the folder for builds, by default the
-        user's. `seeds`: the number of input sets. `bounds`: limits of time and memory. `gpu`: the one to use, as in
-        CUDA_VISIBLE_DEVICES; by default the first visible one."""
-        target = target or device.resolve_target("auto")
-        self._settings = Settings(target=target, policy=policy, precision=precision)
-        self._cache, self._seeds = cache or builds_folder(), seeds
+    def __init__(self, reference: Path, *, gpu: str | None = None, **options: Unpack[VerifierOptions]) -> None:
+        """`gpu`: the one to use, as in CUDA_VISIBLE_DEVICES; by default the first visible one."""
+        check_options(options)
+        target = options.get("target") or device.resolve_target("auto")
+        self._settings = Settings(
+            target=target, policy=options.get("policy", "stitched"), precision=options.get("precision", "reference")
+        )
+        self._cache, self._seeds = options.get("cache") or builds_folder(), options.get("seeds", 5)
         self._arch = device.device_facts(target).arch
+        bounds = options.get("bounds")
         self.judge = Judge(reference.resolve(), self._settings, cache=self._cache, arch=self._arch, bounds=bounds, gpu=gpu)
 
     def verify(self, program: Path, *, policy: Policy | None = None) -> Verdict:
@@ -141,26 +151,14 @@ class Verifier:
         self.close()
 
 
-def verify(
-    program: Path,
-    reference: Path,
-    *,
-    target: Target | None = None,
-    policy: Policy = "stitched",
-    precision: Precision = "reference",
-    cache: Path | None = None,
-    seeds: int = 5,
-    bounds: Limits | None = None,
-) -> Verdict:
+def verify(program: Path, reference: Path, **options: Unpack[VerifierOptions]) -> Verdict:
     """Judges one program folder or single file with class ModelNew on secret inputs that no program has seen.
 
     The options are those of `Verifier`, which judges several programs of one reference. Raises `BadInput` for a reference or
     program that cannot be used, `Unavailable` if it could not be judged.
     """
     require_program(program)                  # before a judge is started
-    with Verifier(
-        reference, target=target, policy=policy, precision=precision, cache=cache, seeds=seeds, bounds=bounds
-    ) as verifier:
+    with Verifier(reference, **options) as verifier:
         return verifier.verify(program)
 
 

@@ -12,17 +12,16 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Unpack
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.sandbox.limits import Limits
-from stitchcuda.state import Policy, Precision, Target
 from stitchcuda.tools.device import device
-from stitchcuda.verify.api import Verdict, Verifier
+from stitchcuda.verify.api import Verdict, Verifier, VerifierOptions, check_options
 
 _BESIDE_ON_GPU = 3                         # programs at once on a GPU: while one is timed, others are built and checked
 _TRIES = 2
@@ -45,22 +44,16 @@ class VerifierPool:
         *,
         at_once: int | None = None,
         gpus: Sequence[str] | None = None,
-        target: Target | None = None,
-        policy: Policy = "stitched",
-        precision: Precision = "reference",
-        cache: Path | None = None,
-        seeds: int = 5,
-        bounds: Limits | None = None,
+        **options: Unpack[VerifierOptions],
     ) -> None:
         """`at_once`: programs that are judged at once; by default three to a GPU, or half as many as cores on the simulator.
         `gpus`: as in CUDA_VISIBLE_DEVICES, by default the first visible one. The other options are those of `Verifier`."""
-        self._target = target or device.resolve_target("auto")
-        self._gpus: list[str | None] = [*gpus] if gpus and self._target == "cuda" else [None]
+        check_options(options)
+        options["target"] = target = options.get("target") or device.resolve_target("auto")
+        self._gpus: list[str | None] = [*gpus] if gpus and target == "cuda" else [None]
         cores = len(os.sched_getaffinity(0))
-        count = at_once or (_BESIDE_ON_GPU * len(self._gpus) if self._target == "cuda" else max(1, cores // 2))
-        self._make: Callable[[Path, str | None], Verifier] = lambda reference, gpu: Verifier(
-            reference, target=self._target, policy=policy, precision=precision, cache=cache, seeds=seeds, bounds=bounds, gpu=gpu
-        )
+        count = at_once or (_BESIDE_ON_GPU * len(self._gpus) if target == "cuda" else max(1, cores // 2))
+        self._options = options
         self._waiting: deque[_Job] = deque()
         self._running: list[_Job] = []
         self._idle: list[tuple[Path, str | None, Verifier]] = []  # (reference, GPU, verifier), the one used last at the end
@@ -168,7 +161,7 @@ class VerifierPool:
                 unused.append(self._idle.pop(0)[2])
         for verifier in unused:
             verifier.close()
-        made = place[2] if place else self._make(job.reference, gpu)
+        made = place[2] if place else Verifier(job.reference, gpu=gpu, **self._options)
         with self._change:
             job.verifier = made
             if job.cancelled:

@@ -12,6 +12,8 @@ Where to look next: `verify/compare/narrow_outputs.py` (16-bit outputs), `verify
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -48,6 +50,15 @@ class Measure(Record):
     errors: tuple[float, ...] = (0.0,) * CLASSES   # largest error per class beyond the rounding of the element itself
     slices: float = 0.0                    # in norm, of the median slice
     share: narrow_outputs.RoundingShare | None = None      # for 16-bit outputs only
+
+
+def bounds_as_json(bounds: Mapping[str, Bound]) -> dict[str, Any]:
+    """Returns bounds, by output's name, as a message has them; `bounds_from_json` is the inverse."""
+    return {name: allowed.model_dump(mode="json") for name, allowed in bounds.items()}
+
+
+def bounds_from_json(message: Mapping[str, Any]) -> dict[str, Bound]:
+    return {name: Bound.model_validate(allowed) for name, allowed in message.items()}
 
 
 def eps(dtype: torch.dtype) -> float:

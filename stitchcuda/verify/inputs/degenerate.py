@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 
+from stitchcuda.verify.compare.bound import bounds_as_json
 from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInputs
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
@@ -25,7 +26,7 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     answer = ask(
         "find_degenerate",
         sets=[given.message() for given in sets],
-        bounds={name: bound.model_dump(mode="json") for name, bound in secret_inputs.bounds_of(secret_inputs.sets[:2]).items()},
+        bounds=bounds_as_json(secret_inputs.bounds_of(secret_inputs.sets[:2])),
         reweighed=exact,
         reweighed_names=reweighed,
         parameters=parameters,

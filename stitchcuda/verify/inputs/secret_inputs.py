@@ -20,7 +20,7 @@ from typing import Any
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
-from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
+from stitchcuda.verify.compare.bound import Bound, Measure, bounds_as_json, pool_measures
 from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -192,8 +192,7 @@ def _answered_alike(ask: Ask, secret_inputs: SecretInputs, input_set: InputSet) 
 
 def find_wrong(ask: Ask, given: InputSet, input_set: InputSet, bounds: dict[str, Bound]) -> list[str]:
     """Returns which of the reference's outputs for `given` are wrong as those for `input_set`."""
-    plain = {name: bound.model_dump(mode="json") for name, bound in bounds.items()}
-    answer = ask("compare_expected", given=given.expected, set=input_set.message(), bounds=plain)
+    answer = ask("compare_expected", given=given.expected, set=input_set.message(), bounds=bounds_as_json(bounds))
     return list(answer["wrong"])
 
 

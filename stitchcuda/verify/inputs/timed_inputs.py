@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, answered_set, draw_set
-from stitchcuda.verify.messages.tensor_block import TensorBlock, new_block, snapshot
+from stitchcuda.verify.messages.tensor_block import TensorBlock, new_block, snapshot, with_layouts
 
 CHECKED_CALLS = 5                          # timed calls whose outputs are compared
 _SETS = 3                                  # input sets, if they are not `_LARGE`
@@ -88,14 +88,12 @@ class TimedInputs:
 
     def receive(self, worker: QuestionedWorker, number: int, turn: int, *, seconds: float) -> TimedCall:
         """Asks a worker for the outputs of its last call, which was on set `number` changed by `turn`. Raises `WorkerFailed`,
-        and `WireError` for a malformed file."""
+        and `OSError` where there is no memory to copy them."""
         given = self.answer_turn(number, turn)
         rooms = {"outputs": new_block(given.most_bytes, "cpu"), "inputs_after": new_block(given.most_bytes, "cpu")}
         answer = worker.ask("time", seconds=seconds, doing="being timed", mode="deliver", sample=self._sample, **rooms)
-        layouts = answer.get("layouts")
-        said = layouts if isinstance(layouts, dict) else {}
         # Copied now: what the worker writes there after its call is of no use to it.
-        blocks = {what: snapshot(room.with_layout(said.get(what))) for what, room in rooms.items()}
+        blocks = {what: snapshot(block) for what, block in with_layouts(rooms, answer).items()}
         return TimedCall(number, turn, answer.get("structure"), blocks)
 
     def wrong(self, delivered: list[TimedCall]) -> list[str]:

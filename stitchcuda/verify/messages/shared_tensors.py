@@ -2,7 +2,7 @@
 
 `replace_tensors` looks at the arguments as a whole, because `forward(x, x)` or `forward(x, x[1:])` would no longer share memory
 if each tensor were copied on its own. Where to look next: `verify/reference/float64_truth.py` and
-`verify/reference/reference.py` (who use it), `verify/messages/tensor_block.py` (the same for files).
+`verify/reference/reference.py` (who use it), `verify/messages/tensor_block.py` (the same for blocks).
 """
 
 from __future__ import annotations

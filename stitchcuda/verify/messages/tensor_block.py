@@ -14,7 +14,7 @@ import ctypes
 import fcntl
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ _TYPES: dict[str, torch.dtype] = {
 
 
 class WireError(Exception):
-    """A value that cannot be sent, or a malformed file or message."""
+    """A value that cannot be sent, or a malformed block or message."""
 
 
 class TensorBlock:
@@ -66,6 +66,13 @@ class TensorBlock:
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.descriptor)
+
+
+def with_layouts(blocks: Mapping[str, TensorBlock], reply: Mapping[str, Any]) -> dict[str, TensorBlock]:
+    """Returns the blocks that a worker was given to write to, each with the layout that its reply has under the same name."""
+    layouts = reply.get("layouts")
+    said = layouts if isinstance(layouts, dict) else {}
+    return {what: block.with_layout(said.get(what)) for what, block in blocks.items()}
 
 
 def new_block(size: int, device: str) -> TensorBlock:

@@ -22,12 +22,12 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import OutputError, Precision, Target, Tier
 from stitchcuda.tools.build.kernel_names import in_sources
-from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.compare.bound import Bound, bounds_as_json
 from stitchcuda.verify.inputs.input_terms import ReferenceTensor
 from stitchcuda.verify.inputs.secret_inputs import Ask, InputSet, SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.messages.tensor_block import TensorBlock
+from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
@@ -159,7 +159,7 @@ class Trial:
             **rooms,
         )
         self._check_tampering(reply)
-        answer = self._receive(reply, rooms)
+        answer = self._receive(reply, with_layouts(rooms, reply))
         self._held = answer if hold else self._held
         return answer
 
@@ -175,16 +175,15 @@ class Trial:
         made = self._ask("lend", blocks=[given.inputs], rooms=most)
         return made["blocks"][0], made["rooms"]
 
-    def _receive(self, reply: dict[str, Any], rooms: dict[str, TensorBlock]) -> ProgramAnswer:
-        """Has the reference worker copy an answer. Of earlier answers it keeps the last one and that which is held."""
+    def _receive(self, reply: dict[str, Any], written: dict[str, TensorBlock]) -> ProgramAnswer:
+        """Has the reference worker copy an answer, which lies in the blocks `written`. Of earlier answers it keeps the last one
+        and that which is held."""
         kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
         stale, key = [earlier for earlier in self._answers if earlier not in kept], secrets.token_hex(8)
-        layouts = reply.get("layouts")
-        said = layouts if isinstance(layouts, dict) else {}
-        written = {what: rooms[what].with_layout(said.get(what)) if what in rooms else None for what in _ANSWER}
         found = self._ask(
-            "receive", answer=key, forget=stale, structure=reply.get("structure"), state_count=len(self.state_names), **written
-        )
+            "receive", answer=key, forget=stale, structure=reply.get("structure"), state_count=len(self.state_names),
+            **dict.fromkeys(_ANSWER) | written,
+        )  # fmt: skip
         self._answers = [earlier for earlier in self._answers if earlier in kept]
         if "unreadable" in found:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {found['unreadable']}")
@@ -203,7 +202,7 @@ class Trial:
             return []
         rooms = self._ask("lend", blocks=[], rooms={"outputs": given.most_bytes})["rooms"]
         reply = self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", **rooms)
-        now = self._receive({"structure": self._held.reply.get("structure"), "layouts": reply.get("layouts")}, rooms)
+        now = self._receive(self._held.reply, with_layouts(rooms, reply))
         return self.find_changed(self._held, now)
 
     def find_changed(self, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
@@ -223,7 +222,7 @@ class Trial:
             calls=calls, budget_s=seconds, **rooms,
         )  # fmt: skip
         self._check_tampering(reply)
-        return self._receive(reply, rooms)
+        return self._receive(reply, with_layouts(rooms, reply))
 
     def _check_tampering(self, answer: dict[str, Any]) -> None:
         """Raises `WorkerFailed` where the worker reports tampering. That it reports none proves nothing."""
@@ -244,7 +243,7 @@ class Trial:
             answer=answer.key,
             set=given.message(),
             measures=[measure.model_dump(mode="json") for measure in given.measures],
-            bounds={name: bound.model_dump(mode="json") for name, bound in bounds.items()},
+            bounds=bounds_as_json(bounds),
             lenient=given.lenient,
             state=self._secret_inputs.state,
             given_back=self.state_names,
@@ -255,9 +254,8 @@ class Trial:
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
-        layouts = {what: block.layout for what, block in call.blocks.items()}
         try:
-            answer = self._receive({"structure": call.structure, "layouts": layouts}, call.blocks)
+            answer = self._receive({"structure": call.structure}, call.blocks)
         except WorkerFailed as failure:
             return [str(failure)]
         return self.compare(given, answer, secret_inputs.bounds(len(secret_inputs.sets)))[1]

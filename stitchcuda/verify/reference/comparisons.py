@@ -19,7 +19,7 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.state import OutputError
 from stitchcuda.verify.compare import bound, degenerate_outputs
-from stitchcuda.verify.compare.bound import Bound, Measure
+from stitchcuda.verify.compare.bound import Measure, bounds_from_json
 from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
 from stitchcuda.verify.compare.reference_error import Float64Output
 from stitchcuda.verify.inputs import timed_contents
@@ -125,7 +125,7 @@ class Comparisons:
             return found | {"remarks": [*found["remarks"], _CPU_REMARK]}
 
     def _compare(self, message: dict[str, Any], answer: ReceivedAnswer, known: ExpectedOutput) -> dict[str, Any]:
-        names, bounds = message["set"]["names"], _bounds(message["bounds"])
+        names, bounds = message["set"]["names"], bounds_from_json(message["bounds"])
         measures = [Measure.model_validate(measure) for measure in message["measures"]]
         held = self._use_state(message["state"])
         left = None if answer.state is None else dict(zip(message["given_back"], answer.state, strict=False))
@@ -171,7 +171,7 @@ class Comparisons:
 
     def compare_expected(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answers with the names of the reference's own outputs in the block `given` that are wrong for the set `set`."""
-        known, bounds = self._set(message["set"]), _bounds(message["bounds"])
+        known, bounds = self._set(message["set"]), bounds_from_json(message["bounds"])
         values = unpack(message["given"], self._device)
         each = zip(message["set"]["names"], values, known.expected, known.truths, strict=True)
         return {"wrong": [name for name, value, own, true in each if not bound.judge(name, value, own, true, bounds[name]).ok]}
@@ -185,7 +185,7 @@ class Comparisons:
             message["sets"][0]["names"],
             [(known.expected, [true.exact for true in known.truths]) for known in sets],
             dict(zip(message["reweighed_names"], others, strict=True)),
-            _bounds(message["bounds"]),
+            bounds_from_json(message["bounds"]),
             message["parameters"],
         )
         return {"names": names, "found": found}
@@ -267,10 +267,6 @@ def _sentence(error: OutputError) -> str:
         f"{error.name} is wrong: largest error {error.max_error:.3g} where {error.max_bound:.3g} is allowed, "
         f"norm {error.norm_error:.3g} where {error.norm_bound:.3g}; {error.note}"
     )
-
-
-def _bounds(message: dict[str, Any]) -> dict[str, Bound]:
-    return {name: Bound.model_validate(allowed) for name, allowed in message.items()}
 
 
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.tools.device.interval import median_of
 from stitchcuda.verify.inputs.timed_inputs import QuestionedWorker, TimedCall, TimedInputs
-from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import clock_agreement
 from stitchcuda.verify.timing.clock_agreement import ClockFigures
@@ -195,7 +194,7 @@ class TimingRounds:
         """Reads what the program's last call returned, to be compared."""
         try:
             call = self._timed_inputs.receive(self.workers["program"], number, turn, seconds=self._bounds.call_s)
-        except (WireError, OSError) as error:
+        except OSError as error:
             self.wrong.append(f"the outputs of a timed call cannot be read: {error}")
             return
         self._waiting.append(call)
