@@ -1,10 +1,11 @@
 """What a verdict costs on KernelBench as it is: `python benchmarks/verdict_at_size.py CHECKOUT --ids 1,48 [--table FILE]`.
 
-Needs a GPU; CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench. The program of each problem is `DIR/ID.py` of
-`--programs DIR`, else the problem itself under the name ModelNew, which is asked all questions but those about its own kernels.
-One row a problem: seconds of the baseline, of a check within a session (the first one draws the input sets), of the last check
-with its dearest questions, of one timing, and the most host memory that all processes together had (PSS). Rows are printed as
-they come; `--until` ends it after so many seconds.
+Needs a GPU; CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench. The program of a problem is the folder `DIR/ID`
+of `--programs DIR` (`benchmarks/first_tasks.py` writes them), else the problem itself under the name ModelNew, which is asked all
+questions but those about its own kernels. One row a problem: seconds of the baseline; of the build; of two checks within a
+session, of which the first draws the input sets; of the last check, with its build for leaving kernels out and its dearest
+questions; of one timing; and the most host memory that all processes together had (PSS). Rows are printed as they come;
+`--until` ends it after so many seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.errors import StitchError
 from stitchcuda.state import Settings
+from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.verify.client import Judge
 from tests.integrity.remains import below
 
-COLUMNS = ("problem", "baseline", "first check", "check", "last check", "timing", "host GiB", "remarks")
+COLUMNS = ("problem", "baseline", "build", "first check", "check", "last check", "timing", "host GiB", "remarks")
 
 
 class PeakMemory:
@@ -64,13 +66,16 @@ def measured(reference: Path, program: Path, cache: Path) -> list[str]:
     """The cells of one row after the name."""
     took: list[str] = []
     remarks = ""
-    peak = PeakMemory()
-    with peak.sampled(), Judge(reference, Settings(target="cuda"), cache=cache, arch=device_facts("cuda").arch) as judge:
-        for what in ("baseline", "first check", "check", "last check", "timing"):
+    peak, arch = PeakMemory(), device_facts("cuda").arch
+    with peak.sampled(), Judge(reference, Settings(target="cuda"), cache=cache, arch=arch) as judge:
+        for what in ("baseline", "build", "first check", "check", "last check", "timing"):
             started = time.monotonic()
             try:
                 if what == "baseline":
                     judge.baseline()
+                elif what == "build":
+                    if not (built := nvcc.build(program, arch=arch, cache=cache, link=True)).ok:
+                        return [*took, f"the build failed: {' '.join(built.log.split())[:160]}"]
                 elif what == "timing":
                     remarks += f"; {judge.time(program, program).speedup:.2f}x"
                 else:
@@ -90,7 +95,7 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--level", type=int, default=3)
     parser.add_argument("--ids", help="such as 1,48; by default all problems of the level")
-    parser.add_argument("--programs", type=Path, help="a folder with ID.py for each problem")
+    parser.add_argument("--programs", type=Path, help="a folder with a folder ID for each problem")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further problem is begun")
     parser.add_argument("--table", type=Path, help="write the table to this file too")
     given = parser.parse_args()
@@ -106,14 +111,18 @@ def main() -> int:
     ]  # fmt: skip
     print("\n".join(lines), flush=True)
     for number in [int(one) for one in given.ids.split(",")] if given.ids else sorted(problems):
+        if given.programs and not (given.programs / str(number) / "model_new.py").is_file():
+            continue                       # nothing to do there, or not captured
         if time.monotonic() - started > given.until:
             break
         with tempfile.TemporaryDirectory() as name:
             folder, source = Path(name), problems[number].read_text()
             (cache := folder / "cache").mkdir()
-            (program := folder / "new.py").write_text(
-                (given.programs / f"{number}.py").read_text() if given.programs else re.sub(r"\bModel\b", "ModelNew", source)
-            )
+            program = folder / "new.py"
+            if given.programs:
+                program = given.programs / str(number)
+            else:
+                program.write_text(re.sub(r"\bModel\b", "ModelNew", source))
             cells = measured(problems[number], program, cache)
         lines.append(f"| {number} {' | '.join([problems[number].stem.partition('_')[2], *cells])} |")
         print(lines[-1], flush=True)

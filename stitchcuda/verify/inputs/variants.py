@@ -47,7 +47,7 @@ Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 def vary(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
     """Returns the arguments with other values or another layout; None if the variant changes nothing.
 
-    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: a CPU generator. Tensors that share memory
+    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: best on their device. Tensors that share memory
     still do in the result.
     """
     if variant == "as given":
@@ -127,12 +127,12 @@ def _permute(tensor: Tensor, generator: torch.Generator) -> Tensor:
     given = tensor.detach()
     if given.dtype is torch.bool or _rows_sum_to_one(given):
         flat = given.flatten() if given.dtype is torch.bool else given.reshape(-1, given.shape[-1])
-        order = torch.randperm(flat.shape[0], generator=generator).to(given.device)
+        order = torch.randperm(flat.shape[0], generator=generator, device=generator.device).to(given.device)
         return _like(tensor, flat[order].reshape(given.shape))
     axis = find_interchangeable_axis(given)
     if axis is None:
         return tensor
-    order = torch.rand(given.shape, generator=generator).argsort(axis).to(given.device)
+    order = torch.rand(given.shape, generator=generator, device=generator.device).argsort(axis).to(given.device)
     return _like(tensor, given.gather(axis, order))
 
 
@@ -175,7 +175,8 @@ def _inside(made: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Returns (a flat view of the middle three quarters, random positions of 1/256 of its elements, at least two)."""
     flat = made.view(-1)
     inner = flat[flat.numel() // 8 : -(flat.numel() // 8) or None]
-    return inner, torch.randperm(inner.numel(), generator=generator)[: max(2, inner.numel() // 256)].to(made.device)
+    places = torch.randperm(inner.numel(), generator=generator, device=generator.device)
+    return inner, places[: max(2, inner.numel() // 256)].to(made.device)
 
 
 def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
@@ -185,7 +186,7 @@ def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
         return x
     made = x.clone()
     given, changed = x.movedim(axis, 0), made.movedim(axis, 0)
-    which = torch.randint(len(_PATCHES) + 1, (x.shape[axis],), generator=generator).to(x.device)
+    which = torch.randint(len(_PATCHES) + 1, (x.shape[axis],), generator=generator, device=generator.device).to(x.device)
     for number, name in enumerate(_PATCHES):
         rows = which == number
         if bool(rows.any()):
@@ -201,7 +202,7 @@ def _shifted(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _uniform(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    drawn = torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+    drawn = torch.rand(x.shape, generator=generator, dtype=torch.float64, device=generator.device).to(x.device)
     low, high = float(x.min()), float(x.max())
     if kind == "free":
         low, high = -2 * float(x.std()) + float(x.mean()), 2 * float(x.std()) + float(x.mean())
@@ -210,7 +211,7 @@ def _uniform(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 def _sparse(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     """Sets half of the values to zero, or to the smallest value where none may be negative."""
-    dropped = torch.rand(x.shape, generator=generator).to(x.device) < 0.5
+    dropped = torch.rand(x.shape, generator=generator, device=generator.device).to(x.device) < 0.5
     return torch.where(dropped, x.new_tensor(0.0 if kind == "free" else float(x.min())), x)
 
 
@@ -227,7 +228,7 @@ def _repeated(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 def _outlier(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     other = x.clone().contiguous()
-    place = int(torch.randint(x.numel(), (), generator=generator))
+    place = int(torch.randint(x.numel(), (), generator=generator, device=generator.device))
     other.view(-1)[place] = _OUTLIER * x.abs().max()
     return other
 

@@ -32,6 +32,7 @@ from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Pois
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
 from stitchcuda.verify.messages import build_orders, host_memory, wire
 from stitchcuda.verify.messages.device_memory import device_memory
+from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
 from stitchcuda.verify.messages.tensor_block import fill, unpack
 from stitchcuda.verify.messages.wire import Channel
@@ -127,8 +128,7 @@ class ProgramWorker:
                 raise ProgramError(f"{source.name} defines no class ModelNew that is an nn.Module")
             tensors = unpack(message["init"], self._device)
             args, kwargs = wire.decode(message["init_structure"], tensors, self._device)
-            torch.manual_seed(message["init_seed"])
-            program = _construct(model, args, kwargs).to(self._device)
+            program = construct(lambda: _construct(model, args, kwargs), message["init_seed"], self._device).to(self._device)
             if self._target == "sim":
                 simulated_device.move_to_device(program)
         program.train(bool(message["training"]))

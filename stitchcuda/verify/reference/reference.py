@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from stitchcuda import remedies
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.messages import out_of_memory
+from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
 from stitchcuda.verify.reference.argument_mismatch import explain_mismatch
 from stitchcuda.verify.reference.float64_truth import double, name_outputs, run, run64, second_run
@@ -132,7 +133,7 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seco
     if path.suffix == ".py":
         source = _decoded(path, data)
         with time_limit(seconds, f"Importing {path.name} and constructing its Model", path):
-            module, make_inputs, init = _from_source(path, source)
+            module, make_inputs, init = _from_source(path, source, device)
     elif path.suffix == ".pkl":
         source = f"# {path.name}: a pickled module with example inputs"
         with time_limit(seconds, f"Reading {path.name}", path):
@@ -152,7 +153,7 @@ def _decoded(path: Path, data: bytes) -> str:
         raise BadInput(f"{path.name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
 
 
-def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], Inputs], Inputs]:
+def _from_source(path: Path, source: str, device: torch.device) -> tuple[nn.Module, Callable[[int], Inputs], Inputs]:
     code = _execute(path, source)
     model = getattr(code, "Model", None)
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
@@ -171,7 +172,7 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
     init: Inputs = replace_tensors((args, kwargs), lambda tensor: tensor.detach().clone())  # a constructor may write into them
     _seed(WEIGHT_SEED)
     try:
-        module = model(*args, **kwargs)
+        module = construct(lambda: model(*args, **kwargs), WEIGHT_SEED, device)
     except Exception as error:
         giver = "get_init_inputs()" if hasattr(code, "get_init_inputs") else ""
         mismatch = ""

@@ -131,7 +131,7 @@ class ReferenceWorker:
         if not keep >= self._original.keys():
             args, kwargs = reference.inputs(message["seed"])
             before = _finite(run(reference.module, args, kwargs))
-            generator = torch.Generator().manual_seed(message["seed"])
+            generator = torch.Generator(self._device).manual_seed(message["seed"])
             values = {name: perturb(name, value, self._parameter_names(), generator) for name, value in self._original.items()}
             for group in message["alike"]:     # the largest of each number, since a running variance must stay positive
                 shared = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
@@ -164,7 +164,7 @@ class ReferenceWorker:
         """Returns (inputs, outputs, float64 outputs, facts for the answer) for the first of `variants` that the reference can
         compute. The last variant is `as given`: the inputs as get_inputs() returns them, never refused."""
         given = self._loaded().inputs(message["seed"])
-        generator = torch.Generator().manual_seed(message["seed"] + 1)
+        generator = torch.Generator(self._device).manual_seed(message["seed"] + 1)
         skipped: list[str] = []
         *others, last = message["variants"]
         for variant in others:
@@ -202,7 +202,7 @@ class ReferenceWorker:
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         parameters = {name for name in self._parameter_names() if name in self._state()}
         held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
-        generator = torch.Generator().manual_seed(message["seed"])
+        generator = torch.Generator(self._device).manual_seed(message["seed"])
         try:
             self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
             exact = run64(self._loaded().module, args, kwargs)
