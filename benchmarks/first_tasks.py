@@ -1,9 +1,9 @@
 """The built-in engineer's first program for each problem of KernelBench: `python benchmarks/first_tasks.py CHECKOUT OUT`.
 
 CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench. A problem is captured at its real size on the CPU and
-planned with the nominal figures of an H200; its first kernel task is written, or its graph task where there is none, to OUT/ID, a
-folder. Nothing is built or judged: `benchmarks/verdict_at_size.py --programs OUT` does that on a GPU. Each problem has a process
-of its own with a time limit, and what is in OUT already is left alone.
+planned with the nominal figures of an H200; its first kernel task is written to the folder OUT/ID, or its graph task where it
+has none. Nothing is built or judged: `benchmarks/verdict_at_size.py --programs OUT` does that on a GPU. Each problem has a
+process of its own with a time limit, and what is in OUT already is left alone.
 """
 
 from __future__ import annotations

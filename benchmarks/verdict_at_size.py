@@ -1,11 +1,11 @@
 """What a verdict costs on KernelBench as it is: `python benchmarks/verdict_at_size.py CHECKOUT --ids 1,48 [--table FILE]`.
 
-Needs a GPU; CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench. The program of a problem is the folder `DIR/ID`
-of `--programs DIR` (`benchmarks/first_tasks.py` writes them), else the problem itself under the name ModelNew, which is asked all
+Needs a GPU; CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench. A problem's program is the folder `DIR/ID` of
+`--programs DIR` (`benchmarks/first_tasks.py` writes them), else the problem itself under the name ModelNew, which is asked all
 questions but those about its own kernels. One row a problem: seconds of the baseline; of the build; of two checks within a
 session, of which the first draws the input sets; of the last check, with its build for leaving kernels out and its dearest
-questions; of one timing; and the most host memory that all processes together had (PSS). Rows are printed as they come;
-`--until` ends it after so many seconds.
+questions; of one timing; and the most memory that all processes together had on the host (PSS) and on the GPU (all that is in
+use there). Rows are printed as they come; `--until` ends it after so many seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -28,14 +29,14 @@ from stitchcuda.tools.device.device import device_facts
 from stitchcuda.verify.client import Judge
 from tests.integrity.remains import below
 
-COLUMNS = ("problem", "baseline", "build", "first check", "check", "last check", "timing", "host GiB", "remarks")
+COLUMNS = ("problem", "baseline", "build", "first check", "check", "last check", "timing", "host GiB", "GPU GiB", "remarks")
 
 
 class PeakMemory:
-    """The most host memory that the processes below this one had together, in bytes, sampled in a thread."""
+    """The most memory, in GiB, that the processes below this one had together on the host, and all on the GPU. Sampled."""
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.host = self.gpu = 0.0
         self._ended = threading.Event()
 
     @contextlib.contextmanager
@@ -50,8 +51,11 @@ class PeakMemory:
 
     def _sample(self) -> None:
         me = int(Path("/proc/self").readlink().name)
+        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
         while not self._ended.wait(0.25):
-            self.bytes = max(self.bytes, sum(map(_proportional, below(me))))
+            self.host = max(self.host, sum(map(_proportional, below(me))) / 2**30)
+            used = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+            self.gpu = max(self.gpu, float(used) / 2**10 if used.isdigit() else 0.0)
 
 
 def _proportional(pid: int) -> int:
@@ -62,12 +66,13 @@ def _proportional(pid: int) -> int:
     return 0
 
 
-def measured(reference: Path, program: Path, cache: Path) -> list[str]:
+def measured(reference: Path, program: Path, cache: Path, gpu_memory_gb: float | None) -> list[str]:
     """The cells of one row after the name."""
     took: list[str] = []
     remarks = ""
     peak, arch = PeakMemory(), device_facts("cuda").arch
-    with peak.sampled(), Judge(reference, Settings(target="cuda"), cache=cache, arch=arch) as judge:
+    settings = Settings(target="cuda", gpu_memory_gb=gpu_memory_gb)
+    with peak.sampled(), Judge(reference, settings, cache=cache, arch=arch) as judge:
         for what in ("baseline", "build", "first check", "check", "last check", "timing"):
             started = time.monotonic()
             try:
@@ -83,11 +88,12 @@ def measured(reference: Path, program: Path, cache: Path) -> list[str]:
                     if what == "last check":
                         dearest = sorted(found.question_seconds, key=lambda asked: -asked[1])[:4]
                         remarks += ", ".join(f"{question} {seconds:.1f}" for question, seconds in dearest)
+                        remarks += "".join(f"; {note}" for note in found.notes if "GPU's memory" in note)
                     remarks += "".join(f"; {reason[:80]}" for reason in found.reasons)
             except (StitchError, RuntimeError) as error:
                 return [*took, f"{what}: {' '.join(str(error).split())[-160:]}"]
             took.append(f"{time.monotonic() - started:.1f}")
-    return [*took, f"{peak.bytes / 2**30:.1f}", remarks]
+    return [*took, f"{peak.host:.1f}", f"{peak.gpu:.1f}", remarks]
 
 
 def main() -> int:
@@ -96,6 +102,7 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=3)
     parser.add_argument("--ids", help="such as 1,48; by default all problems of the level")
     parser.add_argument("--programs", type=Path, help="a folder with a folder ID for each problem")
+    parser.add_argument("--gpu-memory-gb", type=float, help="stay below a GPU's size")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further problem is begun")
     parser.add_argument("--table", type=Path, help="write the table to this file too")
     given = parser.parse_args()
@@ -123,7 +130,7 @@ def main() -> int:
                 program = given.programs / str(number)
             else:
                 program.write_text(re.sub(r"\bModel\b", "ModelNew", source))
-            cells = measured(problems[number], program, cache)
+            cells = measured(problems[number], program, cache, given.gpu_memory_gb)
         lines.append(f"| {number} {' | '.join([problems[number].stem.partition('_')[2], *cells])} |")
         print(lines[-1], flush=True)
         if given.table:

@@ -92,6 +92,9 @@ class Settings(Record):
     max_gpu_s: float | None = None
     max_attempts: int = 30                 # programs; those of the start stage are not counted
     max_minutes: float | None = None
+    gpu_memory_gb: float | None = None     # of the GPU's memory, for the verifier and the programs that it runs; None: all
+    time_baselines: bool = False           # the report also times a CUDA graph and torch.compile
+    sanitize: bool = False                 # the report also has compute-sanitizer's findings
     seeds: int = 3                         # secret input sets per check
     final_seeds: int = 5                   # fresh secret input sets for the last verification
 

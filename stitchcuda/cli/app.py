@@ -38,6 +38,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, 
 Tokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to read and write.")]
 GpuSeconds = Annotated[float | None, typer.Option("--max-gpu-seconds", help="Most seconds on the GPU.")]
 Minutes = Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")]
+GpuMemory = Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of the GPU's memory to use.")]
 _USD = typer.Option("--budget-usd", min=0, help="Most to spend on models whose price is known.")
 _ATTEMPTS = typer.Option("--max-attempts", min=1, help="Most programs to try.")
 PolicyOption = Annotated[Policy, typer.Option("--policy", help="stitched: library operators may remain; strict: none may.")]
@@ -77,7 +78,10 @@ def optimize(
     budget_usd: Annotated[float, _USD] = 5.0,
     max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
     max_attempts: Annotated[int, _ATTEMPTS] = 30,
-    max_minutes: Minutes = None, policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
+    max_minutes: Minutes = None, gpu_memory_gb: GpuMemory = None,
+    baselines: Annotated[bool, typer.Option("--baselines", help="Also time a CUDA graph and torch.compile (minutes).")] = False,
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="Also look for memory errors with compute-sanitizer.")] = False,
+    policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
     as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
@@ -97,7 +101,8 @@ def optimize(
             from_scratch=from_scratch, candidates=candidates, approve=cast(list[Approval], approve or []), device=device,
             predict_for=predict_for, goal=goal, session=session, workspace=place(workspace, checkpoint, create=True),
             budget_usd=budget_usd, max_tokens=max_tokens, max_gpu_s=max_gpu_s, max_attempts=max_attempts,
-            max_minutes=max_minutes, policy=policy, precision=precision, on_event=view, progress=False,
+            max_minutes=max_minutes, gpu_memory_gb=gpu_memory_gb, time_baselines=baselines, sanitize=sanitize,
+            policy=policy, precision=precision, on_event=view, progress=False,
         )  # fmt: skip
     return finish(done, as_json)
 
@@ -183,7 +188,7 @@ def verify(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program's folder, or a file with ModelNew.")],
     reference: Annotated[Path, typer.Option("--reference", help="The PyTorch program that it must agree with.")],
     device: Device = "auto", policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
-    as_json: AsJson = False, debug: Debug = False,
+    gpu_memory_gb: GpuMemory = None, as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Judges a program against its reference. Exit code 0: accepted, 1: refused, 2: could not judge."""
     from stitchcuda.cli.summary import verdict_lines
@@ -195,7 +200,9 @@ def verify(
             form = "a file or a program's folder" if what == "program" else "its file"
             raise BadInput(f"there is no {what} {path}: give the path of {form}")
     target = resolve_target(device)
-    verdict = judge(program, reference, target=target, policy=policy, precision=precision)
+    verdict = judge(
+        program, reference, target=target, policy=policy, precision=precision, gpu_memory_gb=gpu_memory_gb
+    )  # fmt: skip
     if as_json:
         print(verdict.model_dump_json())
     else:

@@ -53,6 +53,7 @@ def check_settings(settings: dict[str, Any]) -> Settings:
         ("budget-usd", asked.budget_usd, asked.budget_usd >= 0, "is no sum: give 0 or more"),
         ("max-tokens", asked.max_tokens, (asked.max_tokens or 0) > 0, "leaves nothing to say: give a number above 0"),
         ("max-gpu-seconds", asked.max_gpu_s, (asked.max_gpu_s or 0) > 0, "leaves no time: give a number above 0"),
+        ("gpu-memory-gb", asked.gpu_memory_gb, (asked.gpu_memory_gb or 0) > 0, "leaves no memory: give gigabytes, such as 24"),
         ("max-attempts", asked.max_attempts, asked.max_attempts >= 1, "leaves nothing to do: give at least 1"),
     ):
         if value is not None and not fine:

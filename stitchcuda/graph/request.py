@@ -37,6 +37,9 @@ class RequestedSettings(TypedDict, total=False):
     max_gpu_s: Annotated[float | None, Field(description="most seconds on the GPU", default=None)]
     max_attempts: Annotated[int, Field(description="most programs to try", default=30)]
     max_minutes: Annotated[float | None, Field(description="most minutes to run", default=None)]
+    gpu_memory_gb: Annotated[float | None, Field(description="most gigabytes of the GPU's memory", default=None)]
+    time_baselines: Annotated[bool, Field(description="the report also times a CUDA graph and torch.compile", default=False)]
+    sanitize: Annotated[bool, Field(description="the report also has compute-sanitizer's findings", default=False)]
 
 
 class Named(TypedDict, total=False):

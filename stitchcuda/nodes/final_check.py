@@ -56,12 +56,13 @@ def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> 
     timing = context.tools.time(folder, context.program_folder(previous), twice=True) if check and check.ok else None
     evidence = Evidence(build=build, check=check, timing=timing)
     if timing and not timing.refused:      # a winner on a GPU
-        context.emit("step", text="looking where its time goes, and for memory errors")
+        asked = context.settings.sanitize
+        context.emit("step", text=f"looking where its time goes{', and for memory errors' if asked else ''}")
         system, whole = context.tools.profile_system(folder)
         evidence = evidence.model_copy(update={
             "system": context.store_profile(system, whole),
             "kernels": context.store_profile(*context.tools.profile_kernels(folder, whole)),
-            "sanitizer": context.tools.sanitize(folder),
+            "sanitizer": context.tools.sanitize(folder) if asked else None,
         })  # fmt: skip
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 

@@ -1,6 +1,7 @@
 """The report node: verifies the best program on fresh seeds, writes it to `program/`, and writes `report.md`.
 
-On a GPU the reference's other baselines (CUDA graph, torch.compile) are timed too. The ledger is not changed.
+If the settings ask for it, the reference's other baselines (CUDA graph, torch.compile) are timed too, on a GPU. The ledger is
+not changed.
 
 Where to look next: `nodes/final_check.py` (the verification), `nodes/report_text.py` (the text).
 """
@@ -22,7 +23,7 @@ def report(state: State, context: Context) -> State:
     assert program is not None
     materialise(context.workspace.store, program, context.folder / "program")
     final = after.get("final")
-    if final and final.timing:             # on a GPU
+    if final and final.timing and context.settings.time_baselines:  # on a GPU
         context.emit("step", text="timing eager, a CUDA graph and torch.compile, which compiles for minutes the first time")
         update["baselines"] = context.save(context.tools.baselines())
     write_atomically(context.folder / "report.md", report_markdown(state | update, context, history).encode())

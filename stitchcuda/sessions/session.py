@@ -47,7 +47,8 @@ def optimize(
     options: Mapping[str, bool | int | float | str] | None = None, engineer: Engineer | None = None,
     from_scratch: bool = False, candidates: int = 1, approve: Sequence[Approval] = (),
     budget_usd: float = 5.0, max_tokens: int | None = None, max_gpu_s: float | None = None,
-    max_attempts: int = 30, max_minutes: float | None = None,
+    max_attempts: int = 30, max_minutes: float | None = None, gpu_memory_gb: float | None = None,
+    time_baselines: bool = False, sanitize: bool = False,
     on_event: Listener | None = None, progress: bool | None = None,
 ) -> Session:  # fmt: skip
     """Runs a new session to its end and returns it.
@@ -59,6 +60,8 @@ def optimize(
     goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` is the number of drafts per step.
     On the simulator, predictions are for the GPU that `predict_for` names ("h100", "a100", "l4", …; default an H200). With
     `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` gets an answer.
+    On a GPU, `gpu_memory_gb` is the most memory that checks take of it, and the report times a CUDA graph and torch.compile
+    with `time_baselines`, and runs compute-sanitizer with `sanitize`; both take minutes.
     `on_event` is called with a dict for every node, attempt, best program and note. `progress`: whether to show the session on
     stderr, as a live panel in a terminal and as plain lines elsewhere; None: in a terminal or a notebook only.
 
@@ -73,7 +76,8 @@ def optimize(
         "options": dict(options or {}), "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates,
         "approve": tuple(approve), "predict_for": predict_for, "goal": goal, "budget_usd": budget_usd,
         "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts, "max_minutes": max_minutes,
-        "policy": policy, "precision": precision,
+        "policy": policy, "precision": precision, "gpu_memory_gb": gpu_memory_gb,
+        "time_baselines": time_baselines, "sanitize": sanitize,
     }  # fmt: skip
     record = open_record(home, reference, example_inputs, name=session, device=device, settings=settings)
     started = Session(home, record)

@@ -92,6 +92,7 @@ class VerifierOptions(TypedDict, total=False):
     cache: Path | None                     # the folder for builds, by default the user's
     seeds: int                             # the number of input sets, 5 by default
     bounds: Limits | None                  # limits of time and memory
+    gpu_memory_gb: float | None            # most gigabytes of the GPU's memory to use, by default all
 
 
 def check_options(options: Mapping[str, object]) -> None:
@@ -109,9 +110,11 @@ class Verifier:
         """`gpu`: the one to use, as in CUDA_VISIBLE_DEVICES; by default the first visible one."""
         check_options(options)
         target = options.get("target") or device.resolve_target("auto")
-        self._settings = Settings(
-            target=target, policy=options.get("policy", "stitched"), precision=options.get("precision", "reference")
-        )
+        most = options.get("gpu_memory_gb")
+        if most is not None and most <= 0:
+            raise BadInput(f"--gpu-memory-gb {most} leaves no memory: give gigabytes, such as 24")
+        policy, precision = options.get("policy", "stitched"), options.get("precision", "reference")
+        self._settings = Settings(target=target, policy=policy, precision=precision, gpu_memory_gb=most)
         self._cache, self._seeds = options.get("cache") or builds_folder(), options.get("seeds", 5)
         self._arch = device.device_facts(target).arch
         bounds = options.get("bounds")

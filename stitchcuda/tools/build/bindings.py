@@ -16,7 +16,7 @@ from pathlib import Path
 from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
-from stitchcuda.tools.build import torch_front
+from stitchcuda.tools.build import torch_front, tvm_front
 
 
 class Binding(Record):
@@ -37,12 +37,12 @@ def tvm() -> Binding:
     missing = f"the package apache-tvm-ffi is not installed; install it with: {remedies.install('apache-tvm-ffi[cpp]')}"
     folder = _package("tvm_ffi", missing)
     return Binding(
-        version=importlib.metadata.version("apache-tvm-ffi"),
+        version=f"{importlib.metadata.version('apache-tvm-ffi')} {tvm_front.VERSION}",
         includes=(f"-I{folder / 'include'}",),
         cuda_flags=("-std=c++17", "-O3", "-lineinfo"),
         cxx_flags=("-std=c++17", "-O2"),
         link=(f"-L{folder / 'lib'}", "-ltvm_ffi"),
-        folders=(folder,),
+        folders=(folder, tvm_front.FOLDER),
     )
 
 

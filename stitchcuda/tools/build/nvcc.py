@@ -37,6 +37,7 @@ from stitchcuda.tools.build import (
     passes,
     program_sources,
     sass,
+    tvm_front,
 )  # fmt: skip
 from stitchcuda.tools.build.bindings import Binding
 from stitchcuda.tools.build.extension_build import compile_with_front, front_sources
@@ -276,9 +277,8 @@ def _compile(source: Path, order: tuple[str, ...], suffix: str, tool: str, place
         within = functools.partial(_run, readable=readable, scratch=Path(scratch))
         if place.binding.torch is not None and suffix == ".o":
             finished = compile_with_front(order, headers, place.binding.torch, temporary, within)
-        elif source.suffix == ".cu" and suffix == ".o" and _HEAVY in source.read_text("utf-8", "replace"):
-            (halves := Path(scratch) / "halves").mkdir()
-            finished = passes.compile_object(order, temporary, halves, within)
+        elif place.binding.torch is None:
+            finished = _with_tvm_front(order, headers, temporary, within)
         if finished is None:
             finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
@@ -299,6 +299,23 @@ def _compile(source: Path, order: tuple[str, ...], suffix: str, tool: str, place
             os.replace(note, made.with_suffix(".json"))
     log = log or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
     return _Object(path=made if ok else None, log=log)
+
+
+def _with_tvm_front(order: tuple[str, ...], headers: Sequence[Path], made: Path, run: passes.Run) -> command.Finished | None:
+    """Compiles a source that includes tvm-ffi's headers, at first with the light one; None for one that includes none."""
+    source = Path(order[-1])
+    texts = [file.read_text("utf-8", "replace") for file in (source, *headers)]
+
+    def compiled(order: tuple[str, ...], name: str) -> command.Finished | None:
+        if source.suffix != ".cu" or made.suffix != ".o":
+            return run((*order, "-o", str(made)), made.parent)
+        (halves := made.parent / name).mkdir()
+        return passes.compile_object(order, made, halves, run)
+
+    light = tvm_front.light_order(order, texts)
+    if light is not None and (found := compiled(light, "light")) is not None and found.code == 0:
+        return found
+    return compiled(order, "whole") if any(_HEAVY in text for text in texts) else None
 
 
 def _ptx(order: tuple[str, ...], root: Path, scratch: Path, run: passes.Run) -> str:

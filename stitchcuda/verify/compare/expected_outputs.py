@@ -16,6 +16,7 @@ import torch
 
 from stitchcuda.verify.compare.bound import Measure, measure_error
 from stitchcuda.verify.compare.reference_error import Float64Output
+from stitchcuda.verify.messages import gpu_memory
 
 _HOST_SHARE, _GPU_SHARE = 16, 5            # of all memory there is one part in so many
 _MOST_ON_HOST = 2 * 2**30                  # bytes
@@ -63,7 +64,7 @@ class ExpectedOutputs:
             host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             on_gpu = self._device == "cuda"
             self._most_bytes = (
-                torch.cuda.get_device_properties(0).total_memory // _GPU_SHARE if on_gpu
+                gpu_memory.free_and_total()[1] // _GPU_SHARE if on_gpu
                 else min(_MOST_ON_HOST, host // _HOST_SHARE)
             )
         return self._most_bytes

@@ -47,8 +47,8 @@ Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 def vary(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
     """Returns the arguments with other values or another layout; None if the variant changes nothing.
 
-    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: best on their device. Tensors that share memory
-    still do in the result.
+    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: best on their device. Tensors that share
+    memory still do in the result.
     """
     if variant == "as given":
         return arguments

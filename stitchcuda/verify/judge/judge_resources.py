@@ -76,6 +76,7 @@ class JudgeResources:
         self.cache = Path(order["cache"])
         self.arch = order["arch"]
         self.target = self.settings.target
+        self.gpu_bytes = int(1e9 * (self.settings.gpu_memory_gb or 0))  # the limit that the user set; 0: none
         self.forkserver = forkserver
         self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
@@ -217,7 +218,7 @@ class JudgeResources:
             init=facts["init"], init_structure=facts["init_structure"], init_seed=facts["init_seed"],
             training=facts["training"], state_names=facts["state_names"],
             state=input_terms.read_reference_tensors(facts["state"]),
-            precision=self.settings.precision,
+            precision=self.settings.precision, gpu_bytes=self.gpu_bytes,
         )  # fmt: skip
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
@@ -245,7 +246,7 @@ class JudgeResources:
             try:
                 shared.facts = shared.reference.ask(
                     "load", seconds=self.limits.load_s + _GRACE_S, doing="loading", path=self.path,
-                    precision=self.settings.precision, patience=self.limits.load_s,
+                    precision=self.settings.precision, patience=self.limits.load_s, gpu_bytes=self.gpu_bytes,
                 )  # fmt: skip
                 shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.facts["gpu"])  # one per process: turns nest
                 with self.turn():

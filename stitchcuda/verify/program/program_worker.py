@@ -30,7 +30,7 @@ from stitchcuda.verify.inputs import rotation
 from stitchcuda.verify.integrity import device_time, tampering
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
-from stitchcuda.verify.messages import build_orders, host_memory, wire
+from stitchcuda.verify.messages import build_orders, gpu_memory, host_memory, wire
 from stitchcuda.verify.messages.device_memory import device_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
@@ -101,6 +101,8 @@ class ProgramWorker:
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
         self.prepare()
+        if self._target == "cuda":
+            gpu_memory.set_limit(message["gpu_bytes"])
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
         skip = self._target == "cuda" and bool(message.get("masked"))  # the simulator can leave out any kernel without it

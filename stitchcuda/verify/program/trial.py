@@ -46,6 +46,7 @@ class Construction:
     training: bool
     state_names: list[str]                 # keys of the reference's state_dict, in its order
     precision: Precision
+    gpu_bytes: int = 0                     # the user's limit of the GPU's memory
     state: tuple[ReferenceTensor, ...] = ()  # facts about each of these names
 
 
@@ -97,6 +98,7 @@ class Trial:
             "init_seed": self.built.init_seed,
             "training": self.built.training,
             "precision": self.built.precision,
+            "gpu_bytes": self.built.gpu_bytes,
             "state_names": self.built.state_names,
             "parameters": [tensor.name for tensor in self.built.state if tensor.parameter],
             "tied": {tensor.name: tensor.tied for tensor in self.built.state},

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from stitchcuda.verify.messages import tensor_block
+from stitchcuda.verify.messages import gpu_memory, tensor_block
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
 _FREE = 0.25                               # of a GPU's memory stays free of blocks: programs need some too
@@ -55,10 +55,10 @@ class Blocks:
         """Returns where a block of so many bytes is to lie."""
         if self._device != "cuda":
             return "cpu"
-        free, total = torch.cuda.mem_get_info()
+        free, total = gpu_memory.free_and_total()
         if free - size < _FREE * total:
             torch.cuda.empty_cache()
-            free, total = torch.cuda.mem_get_info()
+            free, total = gpu_memory.free_and_total()
         if free - size < _FREE * total:
             self.on_host += 1
             return "cpu"

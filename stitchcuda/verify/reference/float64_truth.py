@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,12 +82,19 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
     return _call_and_compare(module, given, named)
 
 
-def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+def run64(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cpu: bool = False
+) -> dict[str, Tensor]:
     """Returns what `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types.
 
-    Raises `BadInput` where the forward reinterprets bits (`view(dtype)`) or uses a higher-order operator such as `torch.cond`.
+    `on_cpu`: it is computed there, wherever module and inputs are, and stays there. Raises `BadInput` where the forward
+    reinterprets bits (`view(dtype)`) or uses a higher-order operator such as `torch.cond`.
     """
-    module, (args, kwargs) = double(module), replace_tensors(_copy_arguments((args, kwargs)), _widen)
+    def convert(tensor: Tensor) -> Tensor:
+        return _widen(tensor.cpu() if on_cpu else tensor)
+
+    module = _copy_with(module, convert)
+    args, kwargs = replace_tensors((args, kwargs), lambda tensor: convert(copy.deepcopy(tensor.detach())))
     try:
         with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
             return _call_and_compare(module, args, kwargs)
@@ -109,8 +116,18 @@ def higher_order_operator(complaint: str) -> str:
 
 def double(module: nn.Module) -> nn.Module:
     """Returns a deep copy with every floating-point parameter and buffer in float64; shared tensors stay shared."""
-    wide: nn.Module = copy.deepcopy(module)._apply(_widen)  # type: ignore[no-untyped-call]
-    return wide
+    return _copy_with(module, _widen)
+
+
+def _copy_with(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
+    """Returns a deep copy with each parameter and buffer converted. None of them is in memory twice as it is."""
+    made: dict[int, Any] = {}              # what `copy` takes for the copies of these objects
+    for tensor in _state(module).values():
+        if type(tensor) in (Tensor, nn.Parameter) and (other := convert(tensor.detach())).data_ptr() != tensor.data_ptr():
+            parameter = isinstance(tensor, nn.Parameter)
+            made[id(tensor)] = nn.Parameter(other, requires_grad=tensor.requires_grad) if parameter else other
+    copied = copy.deepcopy(module, made)
+    return copied._apply(convert)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _copy_arguments(arguments: Any) -> Any:

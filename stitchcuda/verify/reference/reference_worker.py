@@ -27,7 +27,7 @@ from stitchcuda.verify.inputs.reseeding import is_constant, perturb, perturb_far
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
-from stitchcuda.verify.messages import host_memory, out_of_memory, wire
+from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
@@ -51,6 +51,7 @@ class ReferenceWorker:
         self._reference: Reference | None = None
         self._original: dict[str, torch.Tensor] = {}
         self._precision: Precision = "reference"
+        self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
         self._state_key = ""               # of the block whose parameters the module has now; "" for its own
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
@@ -71,6 +72,8 @@ class ReferenceWorker:
         """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, the
         constructor's tensors in the block `init`. Raises `BadInput` where it cannot be loaded."""
         self._precision = message["precision"]
+        if self._target == "cuda":
+            gpu_memory.set_limit(message["gpu_bytes"])
         if self._precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
@@ -182,7 +185,7 @@ class ReferenceWorker:
                 problem = f"it raises {type(error).__name__}"
                 self._check_alive(problem)
             if not problem:
-                return arguments, expected, exact, {"variant": variant, "skipped": skipped, "usual": 0.0}
+                return arguments, expected, exact, {"variant": variant, "skipped": skipped + self._remarks(), "usual": 0.0}
             skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
         try:
             arguments = variants.resize(given, message["sizes"])
@@ -191,7 +194,7 @@ class ReferenceWorker:
             problem = f"The reference's forward raises {describe_error(self._loaded().path, error)}."
             self._check_alive(problem)
             raise BadInput(problem) from error
-        facts = {"variant": last, "skipped": skipped, "usual": variants.relative_error(expected, exact)}
+        facts = {"variant": last, "skipped": skipped + self._remarks(), "usual": variants.relative_error(expected, exact)}
         return arguments, expected, exact, facts
 
     def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +208,7 @@ class ReferenceWorker:
         generator = torch.Generator(self._device).manual_seed(message["seed"])
         try:
             self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
-            exact = run64(self._loaded().module, args, kwargs)
+            exact = self._compute64(args, kwargs)
         except (RuntimeError, ValueError):
             return {"names": [], "parameters": len(parameters), "exact": None}
         finally:
@@ -243,7 +246,7 @@ class ReferenceWorker:
         if self._precision in ("fp16", "bf16"):
             plain = run(reference.module, args, kwargs)
             expected = {name: value.to(plain[name].dtype) for name, value in expected.items()}
-        exact = run64(reference.module, args, kwargs)
+        exact = self._compute64(args, kwargs)
         if list(exact) != list(expected):
             raise BadInput(f"The reference {reference.path.name} returns other outputs in float64: {', '.join(exact)}.")
         for name, own in expected.items():
@@ -253,6 +256,19 @@ class ReferenceWorker:
                     f"in its own precision, {tuple(exact[name].shape)} in float64. Give inputs that are far from its threshold."
                 )
         return expected, exact
+
+    def _compute64(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Returns the reference's outputs in float64, which the CPU computes if the GPU's memory does not suffice."""
+        module = self._loaded().module
+        try:
+            return run64(module, args, kwargs)
+        except torch.OutOfMemoryError:
+            if self._device == "cpu":
+                raise
+        torch.cuda.empty_cache()           # outside of the handler, whose traceback holds the tensors
+        self._on_cpu = True
+        found = run64(module, args, kwargs, on_cpu=True)
+        return {name: value.to(self._device) for name, value in found.items()}
 
     def give_memory_back(self) -> None:
         """Gives the GPU's memory that torch keeps unused back to the driver, if it is much: programs need some."""
@@ -267,6 +283,9 @@ class ReferenceWorker:
         except RuntimeError:
             return False
         return True
+
+    def _remarks(self) -> list[str]:
+        return ["limited: float64 was computed on the CPU, because the GPU's memory does not suffice"] if self._on_cpu else []
 
     def _check_alive(self, problem: str) -> None:
         if not self.alive():
@@ -302,7 +321,7 @@ class ReferenceWorker:
         host = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if self._target != "cuda":
             return {"host": host, "device": 0, "free": 0}
-        return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": torch.cuda.mem_get_info()[0]}
+        return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": gpu_memory.free_and_total()[0]}
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
@@ -418,6 +437,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     handlers = worker.handlers()
     while True:
         message = channel.receive()
+        gpu_memory.leave_to_others()
         try:
             answer = handlers[message["do"]](message)
         except BadInput as error:

@@ -1,0 +1,2 @@
+#pragma once
+#include <stitchcuda_tvm_front.h>

@@ -1,0 +1,32 @@
+"""Says how much memory of the GPU there is and is free, and keeps this process below a limit that the user set.
+
+With a limit (`--gpu-memory-gb`) the GPU counts as one of that size: what any process holds on it is not free. Torch's allocator
+gets what is left; memory that generated code takes from the driver itself is not limited. Used by the workers of the verifier.
+Where to look next: `verify/reference/blocks.py` (where tensors go if there is too little).
+"""
+
+from __future__ import annotations
+
+import torch
+
+_limit = 0                                 # bytes; 0: all of the GPU
+
+
+def set_limit(size: int) -> None:
+    """Takes the GPU for one with `size` bytes; 0: for what it is."""
+    global _limit
+    _limit = size
+    leave_to_others()
+
+
+def free_and_total() -> tuple[int, int]:
+    """Returns (free bytes, all bytes) of the GPU, below the limit."""
+    free, total = torch.cuda.mem_get_info()
+    return (max(0, _limit - (total - free)), min(total, _limit)) if _limit else (free, total)
+
+
+def leave_to_others() -> None:
+    """Allows torch what it holds and what is free below the limit now. To be called again when others have taken memory."""
+    if _limit:
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (torch.cuda.memory_reserved() + free_and_total()[0]) / total))
