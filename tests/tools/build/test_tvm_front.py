@@ -84,12 +84,12 @@ def test_answers_are_those_of_tvm_ffis_headers(tmp_path: Path, monkeypatch: pyte
 def test_a_source_that_uses_more_is_compiled_with_all_headers(tmp_path: Path) -> None:
     more = SOURCE + """
     #include <tvm/ffi/string.h>
-    tvm::ffi::String name(tvm::ffi::String given) { return given; }
-    TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, name)
+    tvm::ffi::String echo(tvm::ffi::String given) { return given; }
+    TVM_FFI_DLL_EXPORT_TYPED_FUNC(echo, echo)
     """
     built = library(tmp_path, more)
     assert built.path is not None, built.log
-    assert tvm_ffi.load_module(str(built.path)).name("x") == "x"
+    assert tvm_ffi.load_module(str(built.path)).echo("x") == "x"
 
 
 def test_an_error_is_that_of_tvm_ffis_headers(tmp_path: Path) -> None:
