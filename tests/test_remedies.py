@@ -125,7 +125,7 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 OURS = {
     "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume",
     "--candidates": "optimize", "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor",
-    "--device": "resume", "--edit": "resume", "--goal": "optimize", "--help": "optimize",
+    "--device": "resume", "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize",
     "--json": "profile", "--loader": "docs add", "--max-attempts": "resume", "--max-gpu-seconds": "resume",
     "--max-minutes": "resume",
     "--max-tokens": "resume", "--mode": "docs search", "--model": "optimize", "--model-option": "optimize",

@@ -49,9 +49,11 @@ class SeeingHands(TinyHands):
         return SanitizerResult(clean=not errors, tools=("memcheck",), errors=errors)
 
 
-def ended(folder: Path, hands: SeeingHands, script: Script = SCRIPT) -> tuple[Session, ScriptedEngineer, str]:
+def ended(
+    folder: Path, hands: SeeingHands, script: Script = SCRIPT, *, sanitize: bool = True
+) -> tuple[Session, ScriptedEngineer, str]:
     engineer = ScriptedEngineer(script)
-    session = tiny_session(folder).run(device="cuda", engineer=engineer, tools=hands)
+    session = tiny_session(folder, sanitize=sanitize).run(device="cuda", engineer=engineer, tools=hands)
     report = session.outcome().report
     assert report is not None
     return session, engineer, Path(report).read_text()
@@ -121,6 +123,12 @@ def test_who_did_not_look_is_said_where_nothing_was_kept_too(tmp_path: Path) -> 
     assert outcome.missing == (f"nsys: cupti in its place, since {LESSER}", "ncu: the driver keeps them")
     assert f"- programs: nsys: cupti in its place, since {LESSER}\n- programs: ncu: the driver keeps them" in report
     assert f"- reference, by cupti (in place of nsys: {LESSER}): the softmax" in report
+
+
+def test_memory_errors_are_looked_for_only_on_request(tmp_path: Path) -> None:
+    session, _, report = ended(tmp_path, SeeingHands(errors=("memcheck: an error that nobody looks for",)), sanitize=False)
+    assert session.outcome().accepted
+    assert "compute-sanitizer" not in report
 
 
 def test_a_winner_with_memory_errors_is_given_up(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.reference.reference import double, load_reference, name_outputs, run, run64
+from stitchcuda.verify.reference.reference import load_reference, name_outputs, run, run64
 
 GOOD = """
 import torch
@@ -313,12 +314,40 @@ def test_the_float64_run_rounds_nowhere() -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_doubling_keeps_shared_tensors_shared() -> None:
-    module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-    module[1].weight = module[0].weight
-    wide = double(module)
-    assert wide[0].weight is wide[1].weight  # type: ignore[index]
-    assert module[0].weight.dtype == torch.float32
+def test_a_run_leaves_the_module_as_it_was() -> None:
+    class Changes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.second.weight = self.first.weight
+            self.steps, self.view = nn.Buffer(torch.zeros(2)), nn.Buffer(torch.ones(4, 4)[:, ::2])
+            self.scale: Callable[[Tensor], Tensor] = lambda x: x * self.first.bias  # refers to this very module
+            self.cache: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            assert self.first.weight is self.second.weight
+            self.steps.add_(1)
+            self.view[0, 0] = 7
+            self.cache = x
+            self.extra = self.steps.clone()
+            return self.scale(self.first(x))
+
+    module, x = Changes(), torch.randn(3, 2)
+    held = {name: (tensor, tensor.clone(), tensor.data_ptr()) for name, tensor in module.state_dict(keep_vars=True).items()}
+    plain, exact = run(module, (x,), {}), run64(module, (x,), {})
+    assert list(plain) == list(exact) == ["output", "buffer:steps", "buffer:view"]
+    assert plain["buffer:steps"].tolist() == exact["buffer:steps"].tolist() == [1, 1]
+    assert plain["buffer:view"].stride() == (4, 2)
+    wide = x.double() @ module.first.weight.double().t() + module.first.bias.double()
+    torch.testing.assert_close(exact["output"], wide * module.first.bias.double(), rtol=1e-15, atol=0)
+    assert module.cache is None
+    assert not hasattr(module, "extra")
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        same, values, address = held[name]
+        assert tensor is same
+        assert tensor.data_ptr() == address
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, values)
 
 
 def test_bit_reinterpretation_has_no_float64_form() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from stitchcuda.verify.messages.device_memory import bytes_of, device_memory
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.shared_tensors import extent, group_by_memory, strided_extent
 
 _TENSORS_LIMIT = 65_536
@@ -128,9 +129,9 @@ def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
             _check(entry, lengths)
         spans = _read(block, lengths, device)
         return [_restored(spans, entry) for entry in entries]
-    except torch.OutOfMemoryError:
-        raise
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
         raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
 
 

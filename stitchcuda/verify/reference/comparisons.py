@@ -25,6 +25,7 @@ from stitchcuda.verify.compare.reference_error import Float64Output
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.integrity.byte_traffic import extent_bytes
 from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
@@ -113,7 +114,9 @@ class Comparisons:
         try:
             found = self._compare(message, answer, self._set(message["set"]))
             return found | {"remarks": [*found["remarks"], *([_HOST_REMARK] if self._blocks.on_host else [])]}
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             torch.cuda.empty_cache()
             answer = ReceivedAnswer(
                 {name: value.cpu() for name, value in answer.values.items()},
@@ -239,7 +242,9 @@ class Comparisons:
     def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
             return unpack(block, self._device)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             torch.cuda.empty_cache()
             return unpack(block, "cpu")
 

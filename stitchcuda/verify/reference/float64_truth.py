@@ -1,8 +1,8 @@
 """Calls the reference and names what it returns and writes in place, in its own precision or in float64 from end to end.
 
 Every error bound is measured against the float64 run, so no float32 rounding may hide in its middle: a dispatch mode turns
-explicit casts inside the forward pass (`x.float()`, `dtype=torch.float32`, float32 constants) into float64 too. It works on
-deep copies: the module and the inputs stay as they were. It compares nothing.
+explicit casts inside the forward pass (`x.float()`, `dtype=torch.float32`, float32 constants) into float64 too. Module and
+inputs stay as they were. It compares nothing.
 Where to look next: `verify/compare/bound.py` (the bound), `verify/reference/reference.py` (how a reference is loaded).
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,28 +59,23 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
 
 
 def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """Returns the named outputs of one call on copies, without gradients, plus the new values of what the call wrote:
-    `buffer:KEY` for buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
-    module, (args, kwargs) = copy.deepcopy(module), _copy_arguments((args, kwargs))
-    return _call_and_compare(module, args, kwargs)
+    """Returns the named outputs of one call, without gradients, plus the new values of what the call wrote: `buffer:KEY` for
+    buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
+    with _private_state(module):
+        return _call_and_compare(module, *_copy_arguments((args, kwargs)))
 
 
 def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
-    """Returns what `run` returns for `second` (args, kwargs), after a call with `first` on the same copy of the module.
+    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`.
 
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
     """
-    module = copy.deepcopy(module)
-    saved = {key: tensor.detach().clone() for key, tensor in _state(module).items()}
-    given, named = _copy_arguments(first)
-    with torch.no_grad():
-        module(*given, **named)
-        for key, tensor in _state(module).items():
-            if key in saved and tensor.shape == saved[key].shape:
-                tensor.copy_(saved[key])
-    given, named = _copy_arguments(second)
-    return _call_and_compare(module, given, named)
+    with _private_state(module):
+        given, named = _copy_arguments(first)
+        with torch.no_grad(), _private_state(module, attributes=False):
+            module(*given, **named)
+        return _call_and_compare(module, *_copy_arguments(second))
 
 
 def run64(
@@ -93,11 +89,10 @@ def run64(
     def convert(tensor: Tensor) -> Tensor:
         return _widen(tensor.cpu() if on_cpu else tensor)
 
-    module = _copy_with(module, convert)
-    args, kwargs = replace_tensors((args, kwargs), lambda tensor: convert(copy.deepcopy(tensor.detach())))
+    given, named = replace_tensors(_copy_arguments((args, kwargs)), convert)
     try:
-        with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
-            return _call_and_compare(module, args, kwargs)
+        with _private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
+            return _call_and_compare(module, given, named)
     except NotImplementedError as error:
         if operator := higher_order_operator(str(error)):
             raise BadInput(
@@ -114,20 +109,38 @@ def higher_order_operator(complaint: str) -> str:
     return found[1] if found else ""
 
 
-def double(module: nn.Module) -> nn.Module:
-    """Returns a deep copy with every floating-point parameter and buffer in float64; shared tensors stay shared."""
-    return _copy_with(module, _widen)
+@contextmanager
+def _private_state(
+    module: nn.Module, convert: Callable[[Tensor], Tensor] = lambda tensor: tensor, *, attributes: bool = True
+) -> Iterator[None]:
+    """A context in which the module's parameters and buffers hold converted copies. Afterwards they hold what they held, and
+    the modules have the attributes that they had unless `attributes` is False.
+
+    The module itself is called and not a copy of it, since a function that it keeps may refer to it.
+    """
+    tensors = list({id(tensor): tensor for tensor in _state(module).values()}.values())
+    values = [tensor.data for tensor in tensors]
+    groups = [group for part in module.modules() for group in (part._parameters, part._buffers, part._modules, vars(part))]
+    before = [(group, dict(group)) for group in groups if type(group) is dict]
+    try:
+        for tensor, copied in zip(tensors, map(convert, _copies(values)), strict=True):
+            tensor.data = copied
+        yield
+    finally:
+        for group, held in before if attributes else ():
+            group.clear()
+            group.update(held)
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value
 
 
-def _copy_with(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
-    """Returns a deep copy with each parameter and buffer converted. None of them is in memory twice as it is."""
-    made: dict[int, Any] = {}              # what `copy` takes for the copies of these objects
-    for tensor in _state(module).values():
-        if type(tensor) in (Tensor, nn.Parameter) and (other := convert(tensor.detach())).data_ptr() != tensor.data_ptr():
-            parameter = isinstance(tensor, nn.Parameter)
-            made[id(tensor)] = nn.Parameter(other, requires_grad=tensor.requires_grad) if parameter else other
-    copied = copy.deepcopy(module, made)
-    return copied._apply(convert)  # type: ignore[no-any-return, no-untyped-call]
+def _copies(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yields deep copies, which have the same strides and share memory as the tensors do."""
+    storages = Counter(tensor.untyped_storage()._cdata for tensor in tensors)
+    memo: dict[int, Any] = {}
+    for tensor in tensors:
+        alone = storages[tensor.untyped_storage()._cdata] == 1 and tensor.is_contiguous()
+        yield tensor.clone() if alone else copy.deepcopy(tensor, memo)
 
 
 def _copy_arguments(arguments: Any) -> Any:
@@ -149,7 +162,7 @@ def _call_and_compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
     values = {key: tensor.detach().clone() for key, tensor in module.named_buffers()}
     versions = {key: tensor._version for key, tensor in given.items()}
     with torch.no_grad():
-        outputs = name_outputs(module(*args, **kwargs))
+        outputs = {name: value.detach() for name, value in name_outputs(module(*args, **kwargs)).items()}
     for key, tensor in _state(module).items():
         replaced = key not in before or before[key][0] is not tensor or before[key][1] != tensor._version
         if replaced or (key in values and not _same(values[key], tensor)):

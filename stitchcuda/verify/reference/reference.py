@@ -30,10 +30,10 @@ from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
 from stitchcuda.verify.reference.argument_mismatch import explain_mismatch
-from stitchcuda.verify.reference.float64_truth import double, name_outputs, run, run64, second_run
+from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64, second_run
 from stitchcuda.verify.reference.load_timeout import time_limit
 
-__all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
+__all__ = ["Reference", "load_reference", "name_outputs", "run", "run64"]
 
 WEIGHT_SEED = 20260302
 """Seeds the reference's code and constructor, so that every process builds the same weights."""

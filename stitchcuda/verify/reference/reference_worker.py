@@ -28,6 +28,7 @@ from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, wire
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
@@ -179,9 +180,9 @@ class ReferenceWorker:
                 problem = variants.why_unsuitable(expected, exact, message["usual"])
                 if list(expected) != message["names"]:
                     problem = "it returns or writes other tensors"
-            except torch.OutOfMemoryError:
-                raise
             except Exception as error:
+                if is_out_of_memory(error):
+                    raise
                 problem = f"it raises {type(error).__name__}"
                 self._check_alive(problem)
             if not problem:
@@ -262,8 +263,8 @@ class ReferenceWorker:
         module = self._loaded().module
         try:
             return run64(module, args, kwargs)
-        except torch.OutOfMemoryError:
-            if self._device == "cpu":
+        except RuntimeError as error:
+            if self._device == "cpu" or not is_out_of_memory(error):
                 raise
         torch.cuda.empty_cache()           # outside of the handler, whose traceback holds the tensors
         self._on_cpu = True
@@ -342,9 +343,11 @@ class ReferenceWorker:
         try:
             with torch.no_grad(), self._in_precision():
                 self._timed, answer = timed_calls.handle_message(self._timed, message, make)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             self._timed = None
-            return {"error": str(error).splitlines()[0], "kind": "memory"}
+            return {"error": out_of_memory.describe(error), "kind": "memory"}
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
@@ -444,13 +447,13 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = {"error": str(error), "kind": "bad_input"}
         except (LostContext, AnswerLost) as error:
             answer = {"error": str(error), "kind": "crash"}
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            detail = (str(error).splitlines() or ["none is left"])[0][:200].rstrip(".")
-            answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         except Exception as error:
             answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
+            elif is_out_of_memory(error):
+                detail = out_of_memory.describe(error)
+                answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
         if message["do"] != "time":
             worker.give_memory_back()

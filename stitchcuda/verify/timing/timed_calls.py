@@ -11,7 +11,6 @@ Where to look next: `verify/timing/stopwatch.py` (the clocks), `verify/program/b
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import torch
 
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.shared_tensors import alias, extent
 from stitchcuda.verify.messages.tensor_block import TensorBlock, fill, unpack
 from stitchcuda.verify.timing.stopwatch import Clock
@@ -89,9 +89,12 @@ class TimedCalls:
         with _Quiet():
             self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
             self._place = timed_contents.allocate_like(self._sets[0][0])
-            with contextlib.suppress(torch.OutOfMemoryError):  # what is missing is taken just before its call
+            try:
                 for _ in range(fresh):
                     self._spare.append(timed_contents.allocate_like(self._place))
+            except RuntimeError as error:  # what is missing is taken just before its call
+                if not is_out_of_memory(error):
+                    raise
             self._aliases = [alias(tensor) for tensor in self._place]
         self.block([call], run=True)
 
