@@ -1,7 +1,7 @@
 # row: S24
 # reference: clocks/softmax_small.py
 # runs: both
-# what: returns one row that stands for 2^44 of them (stride 0), so that whoever makes it dense or compares it element by element has no memory left and can only give up
+# what: returns one row that stands for 2^40 of them (stride 0), so that whoever makes it dense or compares it element by element has no memory left and can only give up
 # base: softmax.py
 
 class ModelNew(nn.Module):
