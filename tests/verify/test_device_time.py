@@ -135,7 +135,7 @@ def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: 
     """The trace compares contents that are new with the same again, at one address: two calls for a memo, one for a graph."""
     content, launched, graphs, results = [0], list[str](), set[int](), dict[int, int]()
 
-    def recorded(call: Callable[[], object]) -> dict[str, Any]:
+    def recorded(call: Callable[[], object], keep: object = None) -> dict[str, Any]:
         launched.clear()
         call()
         return {"rows": [[name, 0, 1, 7] for name in launched]}

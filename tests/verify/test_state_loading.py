@@ -192,7 +192,7 @@ def module(text: str) -> torch.nn.Module:
 def offered(values: dict[str, torch.Tensor], **fields: Any) -> dict[str, Any]:
     tied = {name: "gain" if name == "again" else name for name in values}
     parameters = [name for name in values if "running" not in name and "batches" not in name]
-    return {"parameters": parameters, "tied": tied, "kept": [], "alike": [], **fields}
+    return {"parameters": parameters, "tied": tied, "kept": [], "alike": [], "updated": [], **fields}
 
 
 def renewed() -> dict[str, torch.Tensor]:

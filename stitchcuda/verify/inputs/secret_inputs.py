@@ -137,8 +137,11 @@ class SecretInputs:
 
     def transient_buffers(self, state_names: Sequence[str]) -> list[str]:
         """Names of the non-persistent buffers that the reference's forward changes: no name of its state_dict is theirs."""
-        changed = [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")]
-        return [name for name in changed if name not in state_names]
+        return [name for name in self.updated_buffers() if name not in state_names]
+
+    def updated_buffers(self) -> list[str]:
+        """Names of the buffers and parameters that the reference's forward changes."""
+        return [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")]
 
     def bytes_of_a_call(self) -> int:
         """The bytes of parameters, inputs and expected outputs of the first set."""

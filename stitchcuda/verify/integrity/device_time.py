@@ -43,15 +43,16 @@ def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:
 
 
 def record(
-    call: Callable[[], object], *, restore: Callable[[], None], renew: Callable[[], None] | None = None
-) -> dict[str, Any]:
+    call: Callable[[], Any], *, restore: Callable[[], None], renew: Callable[[], None] | None = None,
+    keep: Callable[[Any], int] = lambda result: 0,
+) -> dict[str, Any]:  # fmt: skip
     """Records what the device does in a warm call, in all streams.
 
     `restore` puts the program's buffers back before each call. `renew` writes new contents to the inputs' addresses before the
-    recorded call. Returns `rows` of [name, start ns, duration ns, stream]; the positions in it of `copies` on the device that
-    the host asked for and of work `replayed` by CUDA graphs; `replays`, the number of graph launches; `late`, names of work in
-    other streams that went on when the call's own stream was done; with `renew` also `again`, the names of what a second call
-    with the same contents does.
+    recorded call. `keep` gets its result while the recording goes on, copies it, and returns the number of copies. Returns
+    `rows` of [name, start ns, duration ns, stream]; the positions in it of `copies` on the device that the host asked for and
+    of work `replayed` by CUDA graphs; `replays`, the number of graph launches; `late`, names of work that went on, or began,
+    when the call's own stream was done; with `renew` also `again`, the names of what a second call with the same contents does.
     """
     for _ in range(_WARM_CALLS):           # a program that records a graph for these addresses has done so by then
         restore()
@@ -60,7 +61,7 @@ def record(
     if renew is not None:
         renew()
     torch.cuda.synchronize()
-    first = _record_call(call)
+    first = _record_call(call, keep)
     if renew is not None:
         restore()
         first["again"] = [row[0] for row in _record_call(call)["rows"]]
@@ -72,7 +73,7 @@ def record_idle(seconds: float) -> list[str]:
     return [str(row[0]) for row in _record_call(lambda: _sleep(seconds))["rows"][:1]]
 
 
-def _record_call(call: Callable[[], object]) -> dict[str, Any]:
+def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda result: 0) -> dict[str, Any]:
     """Records a call between two spin kernels, which bound it. Raises RuntimeError if the call ended the recording."""
     config = _profiler.ProfilerConfig(
         _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
@@ -81,8 +82,10 @@ def _record_call(call: Callable[[], object]) -> dict[str, Any]:
     _enable(config, _ACTIVITIES)
     _mark(begun := secrets.token_hex(16))
     torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call, unused-ignore]  # the host can launch all before any starts
-    call()
+    result = call()
     torch.cuda._sleep(1)  # type: ignore[no-untyped-call, unused-ignore]  # starts when the caller's stream has done the call
+    torch.cuda.synchronize()
+    kept_copies = keep(result)
     torch.cuda.synchronize()
     _mark(ended := secrets.token_hex(16))  # secret until now: a recording that the program began anew lacks one of the two
     rows: list[list[Any]] = []
@@ -103,9 +106,12 @@ def _record_call(call: Callable[[], object]) -> dict[str, Any]:
     if sorted(marks) != sorted((begun, ended)):
         raise RuntimeError("the recording of this call was ended while it went on")
     ours = _find_spins(rows)
+    since = rows[ours[-1]][1] if ours else 0
+    after = [place for place, row in enumerate(rows) if ours and row[1] > since]
+    ours += [place for place in after if rows[place][0].startswith(_COPY)][:kept_copies]
     late = [
-        row[0] for row in rows
-        if ours and row[3] != rows[ours[-1]][3] and row[1] + row[2] > rows[ours[-1]][1]
+        row[0] for place, row in enumerate(rows)
+        if place not in ours and ours and row[1] + row[2] > since and (row[3] != rows[ours[0]][3] or place in after)
     ]  # fmt: skip
     kept = [row for place, row in enumerate(zip(rows, correlated, strict=True)) if place not in ours]
     copies = [place for place, (row, number) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]

@@ -81,8 +81,8 @@ def check(
             reasons = _overwritten(trial, secret_inputs.sets[0])
         if not reasons and profile:
             still()
-            shares = trial.profile(secret_inputs.sets[0])
-            reasons = _traced(shares)
+            shares, reasons = trial.profile(secret_inputs.sets[0], bounds)
+            reasons = [f"while it was profiled, {reason}" for reason in reasons] or _traced(shares)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(

@@ -4,7 +4,8 @@ A block is a piece of the GPU's memory, or of the host's (a memfd, whose size no
 Tensors that overlap in memory share a span of bytes, so that they overlap again in the process that reads them; each span
 begins at a multiple of `_ALIGNMENT`, and the layout in the message says where each tensor lies. Only trusted processes make
 blocks: a program's worker gets one to read and others, of fixed sizes, to write its answer to. A reader copies a block before
-it looks, and checks every number of a layout before it uses it. Values are not looked at.
+it looks, checks every number of a layout before it uses it, and compares the bytes with the digest that the layout of an answer
+has: other code of that process may have written to the block since. Values are not looked at.
 Where to look next: `verify/messages/wire.py` (the messages), `verify/messages/device_memory.py` (memory of the GPU).
 """
 
@@ -15,6 +16,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ _ELEMENTS_LIMIT = 2**48                    # of one tensor; with stride 0 they m
 _ALIGNMENT = 256                           # of the spans in a block, in bytes
 _UNIT = 16                                 # a span begins at a multiple of the widest element's size, as torch's storages do
 _PART = 2**30                              # bytes copied at a time
+_DIGESTED = 2**26                          # bytes of the GPU's memory in a step of a digest
+_MIX = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # odd: multiplying by one loses nothing
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 _TYPES: dict[str, torch.dtype] = {
@@ -59,7 +63,7 @@ class TensorBlock:
 
     def with_layout(self, layout: Any) -> TensorBlock:
         """Returns the same memory with the layout that a worker says it wrote, which is not checked yet."""
-        return TensorBlock(fcntl.fcntl(self.descriptor, fcntl.F_DUPFD_CLOEXEC, 0), self.size, self.device, layout)
+        return TensorBlock(fcntl.fcntl(self.descriptor, fcntl.F_DUPFD_CLOEXEC, 0), self.size, self.device, layout, self.key)
 
     def facts(self, position: int) -> dict[str, Any]:
         """What a message says of it. `position`: of its descriptor among those that go with the message."""
@@ -112,12 +116,15 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> Any:
         spans, layout = _lay_out([tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors])
         if _size(layout) > block.size:
             raise WireError(f"{_size(layout)} bytes of tensors where at most {block.size} were expected")
+    layout["digest"] = _digest(block, spans)
     _write(block, spans)
     return layout
 
 
-def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
-    """Returns private copies, on `device`, of the tensors in a block. Raises `WireError` for a layout that cannot be."""
+def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[torch.Tensor]:
+    """Returns private copies, on `device`, of the tensors in a block; those that were on the host when they were packed stay
+    there. `answer`: the block was written by `fill`, in a process that is not trusted. Raises `WireError` for a layout that
+    cannot be, and for an answer that was changed since."""
     layout = block.layout
     try:
         lengths, entries = layout["spans"], layout["tensors"]
@@ -128,6 +135,8 @@ def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
         for entry in entries:
             _check(entry, lengths)
         spans = _read(block, lengths, device)
+        if answer and layout["digest"] != _digest(block, spans):
+            raise WireError("they were changed after it had returned them")
         return [_restored(spans, entry) for entry in entries]
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
         if isinstance(error, RuntimeError) and is_out_of_memory(error):
@@ -146,7 +155,7 @@ def wipe(block: TensorBlock) -> None:
 def snapshot(block: TensorBlock) -> TensorBlock:
     """Returns a copy of a block of the host's memory: what its writer does to it later does not matter."""
     copy = new_block(block.size, "cpu")
-    copy.layout, done = block.layout, 0
+    copy.layout, copy.key, done = block.layout, block.key, 0
     while part := os.pread(block.descriptor, _PART, done):
         done += os.pwrite(copy.descriptor, part, done)
     return copy
@@ -176,6 +185,7 @@ def _lay_out(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str,
             raise WireError(f"a tensor of dtype {name}")
         entries.append({
             "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
+            "host": tensor.device.type == "cpu",
         })  # fmt: skip
     return spans, {"spans": [span.numel() for span in spans], "tensors": entries}
 
@@ -252,6 +262,30 @@ def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (end - begin,), (1,))
 
 
+def _digest(block: TensorBlock, spans: list[torch.Tensor]) -> str:
+    """A digest of the bytes that lie, or will lie, in the block: BLAKE2 on the host; on a GPU a sum of mixed words, each with
+    its place and with the block's key, which was not known before."""
+    if block.device == "cpu":
+        digest = blake2b(key=block.key.encode(), digest_size=16)
+        for span in spans:
+            digest.update(b"%d " % span.numel())
+            digest.update(_memory(span.cpu()))
+        return digest.hexdigest()
+    total = torch.zeros((), dtype=torch.int64, device="cuda")
+    place = int.from_bytes(blake2b(block.key.encode(), digest_size=7).digest())
+    for span in spans:
+        for begin in range(0, span.numel(), _DIGESTED):
+            part = span[begin : begin + _DIGESTED]
+            words = torch.zeros(-(-part.numel() // 8), dtype=torch.int64, device="cuda")
+            words.view(torch.uint8)[: part.numel()].copy_(part)
+            mixed = torch.arange(place, place + words.numel(), device="cuda").mul_(_MIX[0]).bitwise_xor_(words)
+            for factor in _MIX[1:]:
+                mixed.mul_(factor).bitwise_xor_(mixed >> 32)
+            total += mixed.sum()
+            place += words.numel() + 1
+    return f"{int(total)}"
+
+
 def _memory(span: torch.Tensor) -> memoryview:
     """A writable view of a CPU tensor's bytes; it does not keep the tensor alive."""
     length = span.numel()
@@ -285,6 +319,7 @@ def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
         device = spans[0].device if spans else "cpu"
         return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
     span, offset = spans[entry["span"]], entry["offset"]
+    span = span.cpu() if entry.get("host") is True else span
     if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
         span[offset : offset + strided_extent(entry["shape"], entry["strides"])].clamp_(max=1)
     usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]

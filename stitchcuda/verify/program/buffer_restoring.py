@@ -56,6 +56,13 @@ class _Buffer:
     value: torch.Tensor
 
 
+def held_tensor(program: torch.nn.Module, name: str) -> torch.Tensor | None:
+    """Returns the plain tensor that `nn.Module` keeps under this name of the state_dict, found without code of the program;
+    None if there is none."""
+    tensor: Any = (_find_dictionary(program, name) or {}).get(name.rpartition(".")[2])
+    return alias(tensor) if type(tensor) in _PLAIN else None
+
+
 def _find_dictionary(program: torch.nn.Module, name: str) -> dict[str, Any] | None:
     """The dictionary in which `nn.Module` keeps a buffer or parameter; None where the program keeps it elsewhere."""
     *modules, last = name.split(".")

@@ -41,6 +41,7 @@ from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.program.build_interceptor import Interceptor
 from stitchcuda.verify.program.failures import ProgramError, describe_failure
 from stitchcuda.verify.program.kernel_switches import switches
+from stitchcuda.verify.program.native_copy import NativeCopy, copy_natively
 from stitchcuda.verify.program.state_loading import StateLoading
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock
@@ -160,7 +161,7 @@ class ProgramWorker:
         """
         program, interceptor = self.loaded()
         self._restore()                    # may run code of the program, so it comes before this call's inputs are read
-        fresh = unpack(message["inputs"], self._device)
+        fresh = unpack(message.pop("inputs"), self._device)  # and the program finds no descriptor of them
         given = self._copy_to_last_inputs(fresh) if message["same_addresses"] else add_red_zones(fresh)
         # The program gets tensor objects of its own: what it does to them (such as changing their class) must not affect those
         # that are written to blocks here.
@@ -181,12 +182,12 @@ class ProgramWorker:
         recorder = DispatchRecorder(watch=self._target == "sim")
         with torch.no_grad(), recorder, interceptor.running(traffic):
             structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
+            copies = self._copies(outputs) # while operators are recorded: none may come between
         own = loaded_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
-        self._synchronize()
         if message["hold"]:
             self._held = [alias(tensor) for tensor in outputs]
-        layouts = self._write(message, outputs, given)
+        layouts = self._write(message, copies, given)
         answer: dict[str, Any] = {"structure": structure, "layouts": layouts, "tampered": recorder.reasons}
         if isinstance(traffic, ByteTraffic):
             sums = {"own": own, "vendor": recorder.total("vendor"), "framework": recorder.total("framework")}
@@ -200,14 +201,19 @@ class ProgramWorker:
             answer["operators"] = dict(sorted(recorder.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
 
-    def _write(self, message: dict[str, Any], outputs: list[torch.Tensor], given: list[torch.Tensor]) -> dict[str, Any]:
-        """Writes the outputs of a call, and inputs and state as they are after it, to the message's blocks. Returns the layout
-        of each."""
+    def _copies(self, outputs: list[torch.Tensor]) -> list[NativeCopy]:
+        """Waits for the device and returns copies of what forward returned, which no code of the program can reach."""
         for tensor in outputs:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
+        self._synchronize()
+        return copy_natively([alias(tensor) for tensor in outputs], self._clock)
+
+    def _write(self, message: dict[str, Any], outputs: list[NativeCopy], given: list[torch.Tensor]) -> dict[str, Any]:
+        """Writes copies of the outputs of a call, and inputs and state as they are after it, to the message's blocks. Returns
+        the layout of each."""
         state = list(self._loaded_state().current().values())
-        written = {"outputs": [alias(tensor) for tensor in outputs], "inputs_after": given, "state_after": state}
+        written = {"outputs": [copy.tensor() for copy in outputs], "inputs_after": given, "state_after": state}
         return {what: fill(message[what], tensors) for what, tensors in written.items()}
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -236,7 +242,7 @@ class ProgramWorker:
         of them, at a random place, has those of the block `inputs`, and its outputs are written.
         """
         program, interceptor = self.loaded()
-        tensors = unpack(message["inputs"], self._device)
+        tensors = unpack(message.pop("inputs"), self._device)
         rollable = [rotation.is_rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
         place, last = secrets.randbelow(message["calls"]), False
@@ -251,8 +257,7 @@ class ProgramWorker:
             with torch.no_grad(), interceptor.running():
                 found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
-                self._synchronize()
-                structure, layouts = found, self._write(message, outputs, given)
+                structure, layouts = found, self._write(message, self._copies(outputs), given)
             done += 1
         self._synchronize()
         return {"calls": done, "structure": structure, "layouts": layouts}
@@ -266,21 +271,32 @@ class ProgramWorker:
         return {"launches": launches}
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Records through CUPTI what the device did in a call after a warm-up (GPU only); `device_time.summarize` makes shares
-        of it."""
+        """Records through CUPTI what the device did in a call after a warm-up on other contents (GPU only), and writes what it
+        returned; `device_time.summarize` makes shares of the recording."""
         program, interceptor = self.loaded()
-        tensors = unpack(message["inputs"], self._device)
+        asked = unpack(message.pop("inputs"), self._device)
+        rollable = [rotation.is_rollable(tensor) for tensor in asked]
+        tensors = rotation.roll(asked, rollable, 3)
         args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
-        rollable = [rotation.is_rollable(tensor) for tensor in tensors]
-        others = rotation.roll(tensors, rollable, 3)
+        structure: Any = None
+        returned: list[NativeCopy] = []
 
         def renew() -> None:
-            for old, new, may in zip(tensors, others, rollable, strict=True):
+            for old, new, may in zip(tensors, asked, rollable, strict=True):
                 if may:
                     old.data.copy_(new)    # through .data, so that the tensor's version does not change
 
+        def keep(result: timed_calls.EncodedResult) -> int:
+            nonlocal structure, returned
+            structure, outputs = result
+            returned = self._copies(outputs)
+            return sum(copy.on_gpu for copy in returned)
+
         with torch.no_grad(), interceptor.running():
-            return device_time.record(lambda: timed_calls.encode(program(*args, **kwargs)), restore=self._restore, renew=renew)
+            found = device_time.record(
+                lambda: timed_calls.encode(program(*args, **kwargs)), restore=self._restore, renew=renew, keep=keep
+            )
+        return found | {"structure": structure, "layouts": self._write(message, returned, tensors)}
 
     def idle(self, message: dict[str, Any]) -> dict[str, Any]:
         """Records what the device does for `budget_s` seconds without a call (GPU only), on one CPU core as while calls are

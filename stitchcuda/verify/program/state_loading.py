@@ -18,6 +18,7 @@ import torch
 
 from stitchcuda.counts import counted
 from stitchcuda.verify.inputs.reseeding import is_constant
+from stitchcuda.verify.program.buffer_restoring import held_tensor
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
 State = Mapping[str, torch.Tensor]
@@ -36,11 +37,13 @@ class StateLoading:
     def __init__(self, program: torch.nn.Module, values: State, message: Mapping[str, Any], *, strict: bool) -> None:
         """Loads `values`, by the reference's names.
 
-        `message`: the judge's "load" message; used are `parameters` (names that are parameters), `tied` (name: first name of
-        the same memory), `kept` (names that the program may lack) and `alike` (interchangeable constants). `strict`: names and
-        shapes must be the reference's. Raises `ProgramError`, and `OtherState` where the program lacks more than `kept`.
+        `message`: the judge's "load" message; used are `updated` (names that the reference's calls change), `parameters` (names
+        that are parameters), `tied` (name: first name of the same memory), `kept` (names that the program may lack) and `alike`
+        (interchangeable constants). `strict`: names and shapes must be the reference's. Raises `ProgramError`, and `OtherState`
+        where the program lacks more than `kept`.
         """
         self._program = program
+        self._updated = frozenset(message["updated"])
         self._values = dict(values)
         self._sources: dict[str, str] = {}  # key given to load_state_dict: the reference's name whose value it gets
         self._places: dict[str, str] = {}  # the reference's name: the name in the program's state_dict
@@ -77,10 +80,18 @@ class StateLoading:
 
     def current(self) -> dict[str, torch.Tensor]:
         """Returns what the program holds now, by the reference's names, in their order and shapes; without what is missing or
-        elsewhere."""
-        state = self._program.state_dict()
-        places = self._places
-        return {name: _reshape_as(state[places[name]], value) for name, value in self._values.items() if name in places}
+        elsewhere.
+
+        It is looked up without code of the program, which might compute it only when asked. Only what the reference's calls
+        leave alone may come from a state_dict of the program's own; raises `ProgramError` for the rest.
+        """
+        held = {name: held_tensor(self._program, place) for name, place in self._places.items()}
+        lacking = [name for name, tensor in held.items() if tensor is None]
+        if unheld := sorted(self._updated.intersection(lacking)):
+            raise ProgramError(f"the program keeps {unheld[0]}, which the reference updates, in no buffer or parameter")
+        state = self._program.state_dict() if lacking else {}
+        found = {name: state[self._places[name]] if tensor is None else tensor for name, tensor in held.items()}
+        return {name: _reshape_as(found[name], value) for name, value in self._values.items() if name in found}
 
     def changed(self) -> bool:
         """Whether the program holds something else than was loaded."""

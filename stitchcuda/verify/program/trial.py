@@ -105,6 +105,7 @@ class Trial:
             "kept": sorted(kept),
             "alike": [name for group in self._secret_inputs.alike for name in group],
             "transient": self._secret_inputs.transient_buffers(self.built.state_names),
+            "updated": self._secret_inputs.updated_buffers(),
             "masked": masked,
             "backwards": self._secret_inputs.backwards != masked,
         }
@@ -262,26 +263,29 @@ class Trial:
             return [str(failure)]
         return self.compare(given, answer, secret_inputs.bounds(len(secret_inputs.sets)))[1]
 
-    def profile(self, given: InputSet) -> dict[str, Any]:
-        """Profiles one call (GPU only). Returns shares of device time (`device_time.summarize`). Raises `WorkerFailed`.
+    def profile(self, given: InputSet, bounds: dict[str, Bound]) -> tuple[dict[str, Any], list[str]]:
+        """Profiles one call (GPU only). Returns (shares of device time as `device_time.summarize` gives them, what is wrong
+        with the outputs of that call). Raises `WorkerFailed`.
 
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        (inputs,) = self._lend(given.inputs)
+        inputs, rooms = self._prepare(given)
         self.traced = self._worker.ask(
             "profile",
             seconds=self._limits.call_s,
             doing="running forward under the profiler",
             inputs=inputs,
             structure=given.structure,
+            **rooms,
         )
+        reasons = self.compare(given, self._receive(self.traced, with_layouts(rooms, self.traced)), bounds)[1]
         paths = (library["path"] for library in self._worker.built if library.get("path"))
         built = device_time.built_kernels(Path(str(path)) for path in paths)
         self.own = built or in_sources(self._worker.code or Path())
         summary = device_time.summarize(self.traced, self.own)
         self.own_launches = summary["own_launches"]
-        return summary
+        return summary, reasons
 
     def idle(self, seconds: float) -> str:
         """Watches the device for so many seconds in which nobody calls the program (GPU only). Returns "" or a reason against

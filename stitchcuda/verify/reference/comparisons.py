@@ -155,6 +155,9 @@ class Comparisons:
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
                 value = answer.values.get(name)
+            if value is not None and kind == name and value.device.type == "cpu" != own.device.type:
+                reasons.append(f"{name} is on the CPU where the reference's is on the GPU")
+                value = value.to(own.device)
             same_shape = value is not None and kind == name and value.shape == own.shape
             if value is not None and same_shape and not message["lenient"] and value.stride() != own.stride():
                 remarks.append(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
@@ -241,12 +244,12 @@ class Comparisons:
 
     def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
-            return unpack(block, self._device)
+            return unpack(block, self._device, answer=True)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             torch.cuda.empty_cache()
-            return unpack(block, "cpu")
+            return unpack(block, "cpu", answer=True)
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
