@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -51,7 +52,8 @@ class PeakMemory:
 
     def _sample(self) -> None:
         me = int(Path("/proc/self").readlink().name)
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", f"--id={gpu}"]
         while not self._ended.wait(0.25):
             self.host = max(self.host, sum(map(_proportional, below(me))) / 2**30)
             used = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
@@ -66,14 +68,14 @@ def _proportional(pid: int) -> int:
     return 0
 
 
-def measured(reference: Path, program: Path, cache: Path, gpu_memory_gb: float | None) -> list[str]:
+def measured(reference: Path, program: Path, cache: Path, gpu_memory_gb: float | None, *, checks_only: bool) -> list[str]:
     """The cells of one row after the name."""
     took: list[str] = []
     remarks = ""
     peak, arch = PeakMemory(), device_facts("cuda").arch
     settings = Settings(target="cuda", gpu_memory_gb=gpu_memory_gb)
     with peak.sampled(), Judge(reference, settings, cache=cache, arch=arch) as judge:
-        for what in ("baseline", "build", "first check", "check", "last check", "timing"):
+        for what in COLUMNS[1:7] if not checks_only else COLUMNS[1:5]:
             started = time.monotonic()
             try:
                 if what == "baseline":
@@ -88,12 +90,12 @@ def measured(reference: Path, program: Path, cache: Path, gpu_memory_gb: float |
                     if what == "last check":
                         dearest = sorted(found.question_seconds, key=lambda asked: -asked[1])[:4]
                         remarks += ", ".join(f"{question} {seconds:.1f}" for question, seconds in dearest)
-                        remarks += "".join(f"; {note}" for note in found.notes if "GPU's memory" in note)
+                    remarks += "".join(f"; {note}" for note in found.notes if "GPU's memory" in note)
                     remarks += "".join(f"; {reason[:80]}" for reason in found.reasons)
             except (StitchError, RuntimeError) as error:
                 return [*took, f"{what}: {' '.join(str(error).split())[-160:]}"]
             took.append(f"{time.monotonic() - started:.1f}")
-    return [*took, f"{peak.host:.1f}", f"{peak.gpu:.1f}", remarks]
+    return [*took, *(["-"] * (6 - len(took))), f"{peak.host:.1f}", f"{peak.gpu:.1f}", remarks.strip("; ")]
 
 
 def main() -> int:
@@ -103,6 +105,7 @@ def main() -> int:
     parser.add_argument("--ids", help="such as 1,48; by default all problems of the level")
     parser.add_argument("--programs", type=Path, help="a folder with a folder ID for each problem")
     parser.add_argument("--gpu-memory-gb", type=float, help="stay below a GPU's size")
+    parser.add_argument("--checks-only", action="store_true", help="neither the last check nor a timing")
     parser.add_argument("--until", type=float, default=1e9, help="seconds after which no further problem is begun")
     parser.add_argument("--table", type=Path, help="write the table to this file too")
     given = parser.parse_args()
@@ -130,7 +133,7 @@ def main() -> int:
                 program = given.programs / str(number)
             else:
                 program.write_text(re.sub(r"\bModel\b", "ModelNew", source))
-            cells = measured(problems[number], program, cache, given.gpu_memory_gb)
+            cells = measured(problems[number], program, cache, given.gpu_memory_gb, checks_only=given.checks_only)
         lines.append(f"| {number} {' | '.join([problems[number].stem.partition('_')[2], *cells])} |")
         print(lines[-1], flush=True)
         if given.table:

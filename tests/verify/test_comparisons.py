@@ -39,7 +39,7 @@ class Stage:
         allowed = bound.pool_measures(self.set.measures[:1]).model_dump(mode="json")
         return self.comparisons.compare({
             "answer": name, "set": self.set.message(), "measures": [measure.model_dump() for measure in self.set.measures],
-            "bounds": {"output": allowed}, "lenient": False, "state": pack([WEIGHT], "cpu"), "given_back": ["weight"],
+            "bounds": {"output": allowed}, "lenient": False, "outputs_only": False, "state": pack([WEIGHT], "cpu"), "given_back": ["weight"],
         })  # fmt: skip
 
 

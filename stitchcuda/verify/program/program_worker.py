@@ -276,15 +276,14 @@ class ProgramWorker:
         program, interceptor = self.loaded()
         asked = unpack(message.pop("inputs"), self._device)
         rollable = [rotation.is_rollable(tensor) for tensor in asked]
-        tensors = rotation.roll(asked, rollable, 3)
+        tensors = add_red_zones(rotation.roll(asked, rollable, 3))
         args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
         structure: Any = None
         returned: list[NativeCopy] = []
 
         def renew() -> None:
-            for old, new, may in zip(tensors, asked, rollable, strict=True):
-                if may:
-                    old.data.copy_(new)    # through .data, so that the tensor's version does not change
+            for old, new in zip(tensors, asked, strict=True):
+                _overwrite(old, new)
 
         def keep(result: timed_calls.EncodedResult) -> int:
             nonlocal structure, returned
@@ -296,7 +295,8 @@ class ProgramWorker:
             found = device_time.record(
                 lambda: timed_calls.encode(program(*args, **kwargs)), restore=self._restore, renew=renew, keep=keep
             )
-        return found | {"structure": structure, "layouts": self._write(message, returned, tensors)}
+        layout = fill(message["outputs"], [copy.tensor() for copy in returned])
+        return found | {"structure": structure, "layouts": {"outputs": layout}}
 
     def idle(self, message: dict[str, Any]) -> dict[str, Any]:
         """Records what the device does for `budget_s` seconds without a call (GPU only), on one CPU core as while calls are
@@ -368,10 +368,7 @@ class ProgramWorker:
 
         if len(self._inputs) == len(fresh) and all(map(alike, self._inputs, fresh)):
             for old, new in zip(self._inputs, fresh, strict=True):
-                if 0 in [stride for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1]:
-                    _span(old).data.copy_(_span(new))
-                else:
-                    old.data.copy_(new)    # through .data, so that the tensor's version does not change
+                _overwrite(old, new)
         else:
             self._inputs = add_red_zones(fresh)
             self._shown = [alias(tensor) for tensor in self._inputs]
@@ -442,6 +439,14 @@ def _construct(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict
             ) from None
         return model()
     return model(*args, **kwargs)
+
+
+def _overwrite(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Writes the contents of `new` to the addresses of `old`, whose strides may be others."""
+    if 0 in [stride for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1]:
+        _span(old).data.copy_(_span(new))
+    else:
+        old.data.copy_(new)                # through .data, so that the tensor's version does not change
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:

@@ -234,12 +234,12 @@ class Trial:
             raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
     def compare(
-        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound]
+        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound], *, outputs_only: bool = False
     ) -> tuple[list[OutputError], list[str]]:
         """Compares a call on `given` with the reference. Returns (the error of every output and updated buffer with its bound,
         sentences on everything that is wrong; none means that the call is right).
 
-        `bounds`: by output's name. Each answer can be compared once.
+        `bounds`: by output's name. `outputs_only`: neither inputs nor state came back. Each answer can be compared once.
         """
         found = self._ask(
             "compare",
@@ -248,6 +248,7 @@ class Trial:
             measures=[measure.model_dump(mode="json") for measure in given.measures],
             bounds=bounds_as_json(bounds),
             lenient=given.lenient,
+            outputs_only=outputs_only,
             state=self._secret_inputs.state,
             given_back=self.state_names,
         )
@@ -270,7 +271,8 @@ class Trial:
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        inputs, rooms = self._prepare(given)
+        made = self._ask("lend", blocks=[given.inputs], rooms={"outputs": given.most_bytes})
+        (inputs,), rooms = made["blocks"], made["rooms"]
         self.traced = self._worker.ask(
             "profile",
             seconds=self._limits.call_s,
@@ -279,7 +281,8 @@ class Trial:
             structure=given.structure,
             **rooms,
         )
-        reasons = self.compare(given, self._receive(self.traced, with_layouts(rooms, self.traced)), bounds)[1]
+        answer = self._receive(self.traced, with_layouts(rooms, self.traced))
+        reasons = self.compare(given, answer, bounds, outputs_only=True)[1]
         paths = (library["path"] for library in self._worker.built if library.get("path"))
         built = device_time.built_kernels(Path(str(path)) for path in paths)
         self.own = built or in_sources(self._worker.code or Path())

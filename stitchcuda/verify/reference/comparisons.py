@@ -139,7 +139,7 @@ class Comparisons:
         if set(answer.values) != set(outputs):
             returned, wanted = list_tensors(list(answer.values)), list_tensors(outputs)
             reasons.append(f"the program returns {returned} where the reference returns {wanted}")
-        if len(answer.inputs) < len(known.inputs):
+        if len(answer.inputs) < len(known.inputs) and not message["outputs_only"]:
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(known.inputs)} inputs")
         for name, own, true, measure in zip(names, known.expected, known.truths, measures, strict=True):
             kind, _, key = name.partition(":")
@@ -152,6 +152,8 @@ class Comparisons:
                 elif value is None:
                     reasons.append(f"the reference updates its buffer {key}, and the program has none of that name")
             elif kind == "input":
+                if message["outputs_only"]:
+                    continue
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
                 value = answer.values.get(name)
