@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from stitchcuda.verify.messages.device_memory import bytes_of, device_memory
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.shared_tensors import extent, group_by_memory, strided_extent
 
 _TENSORS_LIMIT = 65_536
@@ -118,19 +119,23 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> Any:
 def unpack(block: TensorBlock, device: str) -> list[torch.Tensor]:
     """Returns private copies, on `device`, of the tensors in a block. Raises `WireError` for a layout that cannot be."""
     layout = block.layout
+    if not isinstance(layout, dict):
+        raise WireError("unreadable tensors: there is no layout")
     try:
         lengths, entries = layout["spans"], layout["tensors"]
-        if not isinstance(lengths, list) or not isinstance(entries, list) or len(entries) > _TENSORS_LIMIT:
+        if not isinstance(lengths, list) or not isinstance(entries, list):
             raise WireError("unreadable tensors: the layout is no list")
+        if len(entries) > _TENSORS_LIMIT:
+            raise WireError(f"unreadable tensors: {len(entries)} of them where {_TENSORS_LIMIT} are the most")
         if len(lengths) > _TENSORS_LIMIT or not _whole(*lengths) or _size(layout) > block.size:
             raise WireError("unreadable tensors: the spans lie outside their memory")
         for entry in entries:
             _check(entry, lengths)
         spans = _read(block, lengths, device)
         return [_restored(spans, entry) for entry in entries]
-    except torch.OutOfMemoryError:
-        raise
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
+        if is_out_of_memory(error):        # nothing is wrong with the block
+            raise
         raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
 
 
@@ -246,8 +251,11 @@ def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[
 
 
 def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
-    """Bytes of the memory under a tensor."""
+    """Bytes of the memory under a tensor. Raises `WireError` if it has less than its shape and strides need: `set_` would get
+    more, with anything in it."""
     storage = tensor.untyped_storage()
+    if end - begin and storage.nbytes() < end:
+        raise WireError("a tensor whose memory was given back")
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (end - begin,), (1,))
 
 

@@ -204,6 +204,8 @@ class ProgramWorker:
         for tensor in outputs:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
+            if tensor.is_meta:
+                raise ProgramError("forward returned a tensor on the device meta, which has no values")
         state = list(self._loaded_state().current().values())
         written = {"outputs": [alias(tensor) for tensor in outputs], "inputs_after": given, "state_after": state}
         return {what: fill(message[what], tensors) for what, tensors in written.items()}
