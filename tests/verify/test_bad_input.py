@@ -29,7 +29,7 @@ from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.judge.judge_resources import JudgeResources
-from stitchcuda.verify.messages import tensor_block
+from stitchcuda.verify.messages import tensor_block, wire
 from stitchcuda.verify.pool import VerifierPool
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial
@@ -130,6 +130,18 @@ def test_memory_that_is_full_in_the_middle(resources: JudgeResources, tmp_path: 
     assert f"{said}: {REMEDY}" in sentence(error)
     if call > 4:                           # else its worker ended, and the next one counts its calls anew
         assert draw(resources) == ""
+
+
+@pytest.mark.parametrize("call", [1, ALTERED])
+def test_a_reference_that_ends_for_lack_of_memory(resources: JudgeResources, tmp_path: Path, call: int) -> None:
+    """As C++ ends a process: no Python code of ours gets to say it."""
+    deed = "print('terminate called after throwing an instance of std::bad_alloc', flush=True); os.abort()"
+    written(tmp_path / "reference.py", before=f"if CALLS == {call}: {deed}")
+    with pytest.raises(BadInput) as error:
+        draw(resources)
+    doing = "running forward" if call == 1 else "running with other parameters"
+    assert sentence(error).startswith("the reference ran out of memory (limit ")
+    assert str(error.value).endswith(f" GiB) while {doing}: use smaller inputs or a machine with more memory")
 
 
 @pytest.mark.parametrize("deed", ["raise ValueError('odd')", "raise KeyError('odd')"])
@@ -243,6 +255,31 @@ def test_a_worker_that_lies_about_its_answer(
     assert "the program's outputs cannot be read" in result.reasons[0]
     assert said in result.reasons[0]
     assert checked(bench, path).ok
+
+
+FORGERIES = [fault.name.removeprefix("forged: ") for fault in faults.FORGED]
+
+
+@pytest.mark.parametrize("deed", more_but(FORGERIES, *FORGERIES[::7]))
+def test_a_forged_answer_is_no_defect_of_ours(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str) -> None:
+    """Each answer of a program's worker is changed as native code in it could. It may be accepted where nobody believes it."""
+    real = Worker._answer
+
+    def answer(worker: Worker, deadline: float) -> dict[str, Any]:
+        message = real(worker, deadline)
+        if worker._what == "the program" and "error" not in message:
+            exec(deed, {"message": message})
+        return wire._printable(message, 64)  # type: ignore[no-any-return]
+
+    asked = {"program": str(program(tmp_path / "program.py")), "seeds": 2, "fresh": True}
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "_answer", answer)
+        result = CheckResult.model_validate(bench._judge.check(asked))
+    assert result.ok or result.reasons
+    assert result.launches < 2**63
+    assert sum(map(len, (*result.notes, *result.reasons))) < 20_000
+    CheckResult.model_validate_json(result.model_dump_json())
+    assert bench._judge.check(asked)["ok"]
 
 
 @pytest.mark.parametrize(("whom", "said"), [

@@ -291,5 +291,9 @@ _DOING = {
 _OTHERWISE = "answering the judge"
 
 
+_REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
+
+
 def _with_remedy(failure: WorkerFailed) -> str:
-    return f"{failure}: use smaller inputs" if failure.kind == "timeout" else str(failure)
+    """What happened to the reference's worker and, where that is known, what to do."""
+    return f"{failure}: {_REMEDIES[failure.kind]}" if failure.kind in _REMEDIES else str(failure)
