@@ -289,8 +289,6 @@ _DOING = {
     "receive": "being given a program's outputs", "compare": "being compared with a program",
 }  # fmt: skip
 _OTHERWISE = "answering the judge"
-
-
 _REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
 
 

@@ -246,7 +246,9 @@ def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[
         high = max(begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, members, strict=True))
         for number, begin in zip(group, begins, strict=True):
             places[number] = (len(spans), begin - low)
-        spans.append(_bytes(members[0], low, high))
+        # A view made through DLPack has a storage of its own, which may be shorter.
+        widest = max(members, key=lambda tensor: tensor.untyped_storage().nbytes())
+        spans.append(_bytes(widest, low, high))
     return spans, places
 
 
