@@ -23,16 +23,21 @@ def main() -> None:
 
     def stop(number: int, frame: object) -> None:
         stops.append(number)
-        if len(stops) == 1:
+        if len(stops) == 1 or number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, stop)
     try:
-        from stitchcuda.cli.app import main as run
+        try:
+            from stitchcuda.cli.app import main as run
 
-        run()
+            run()
+        except Exception as error:
+            if stops:                      # pydantic makes an error of its own of one that a signal raises in it
+                raise KeyboardInterrupt from error
+            raise
     except KeyboardInterrupt:
         code = 128 + (stops[0] if stops else signal.SIGINT)
         with suppress(OSError):            # the terminal may be closed

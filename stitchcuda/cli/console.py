@@ -106,7 +106,8 @@ def _explain(error: BaseException, stops: list[int], interrupted: str) -> tuple[
 
 @contextmanager
 def _catch_signals() -> Iterator[list[int]]:
-    """Inside, SIGTERM and SIGHUP raise KeyboardInterrupt, and their numbers are appended to the list that this gives.
+    """Inside, SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, and their numbers are appended to the list that this gives:
+    a library may make another error of a KeyboardInterrupt.
 
     A signal that is ignored stays so, as `nohup` demands. `timeout` and a closed terminal send theirs twice, which counts once.
     """
@@ -120,6 +121,13 @@ def _catch_signals() -> Iterator[list[int]]:
         if not again:
             raise KeyboardInterrupt
 
+    def interrupt(number: int, frame: object) -> None:
+        stops.append(number)
+        raise KeyboardInterrupt
+
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    if on_interrupt is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupt)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     for number in caught:
@@ -127,6 +135,7 @@ def _catch_signals() -> Iterator[list[int]]:
     try:
         yield stops
     finally:
+        signal.signal(signal.SIGINT, on_interrupt)
         for number in caught:              # after a stop further signals are ignored, so that it can finish
             signal.signal(number, signal.SIG_IGN if stops else before[number])
 

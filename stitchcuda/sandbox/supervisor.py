@@ -129,7 +129,10 @@ class Supervisor:
         except _Orphaned:
             reason = "orphaned"
         finally:
-            _ignore_sigterm()
+            try:                           # noqa: SIM105 (entering `suppress` could be interrupted too)
+                _ignore_sigterm()
+            except _Orphaned:              # it came on the way into the function, and comes only once
+                pass
             self._end_all(watch, keeper)
         self._drain(printed)
         code = -signal.SIGKILL if self._code is None else self._code
@@ -260,4 +263,5 @@ def _ignore_sigterm() -> None:
 
 
 def _raise_orphaned(number: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Orphaned

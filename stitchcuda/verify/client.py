@@ -192,6 +192,8 @@ class Judge:
         except BaseException:
             self.close()                   # after an interrupt no worker may run on, and no answer may stay unread
             raise
+        if answer["last"]:                 # it can start no workers any more
+            self.close()
         if "bad_input" in answer:
             raise BadInput(answer["bad_input"])
         if "unavailable" in answer:
@@ -217,7 +219,8 @@ class Judge:
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                raise RuntimeError(f"the judge did not answer within {seconds:.0f} s while {doing}: {self._log()}")
+                why = "use smaller inputs; if the reference is quick, this is a defect in stitchcuda, please report it"
+                raise Unavailable(f"{doing} took longer than {seconds:.0f} s and was stopped: {why}")
             chunk = os.read(self._process.stdout.fileno(), 1 << 16)
             if not chunk:
                 raise self._why_ended(doing)

@@ -300,6 +300,19 @@ def test_a_stop_before_anything_was_started() -> None:
     assert json.loads(done.stdout) == {"error": "interrupted before anything was started"}
 
 
+@pytest.mark.parametrize("place", ["stitchcuda.cli.app", "stitchcuda.tools.doctor.doctor"])
+def test_an_interrupt_of_which_a_library_makes_another_error(place: str) -> None:
+    """As pydantic does while it makes a record's validator: before a command runs, and in one."""
+    early = EARLY.replace("stitchcuda.cli.app", place).replace("SIGTERM", "SIGINT")
+    deed = "            os.kill(os.getpid(), signal.SIGINT)"
+    instead = f"            try:\n    {deed}\n            except KeyboardInterrupt:\n                raise ValueError"
+    script = early.replace(deed, instead)
+    done = subprocess.run([sys.executable, "-c", script, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("stitchcuda: interrupted")
+
+
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -176,3 +176,12 @@ def test_a_block_shorter_than_its_facts_is_an_error(tmp_path: Path) -> None:
     short = TensorBlock(os.open(tmp_path / "t", os.O_RDONLY), 256, "cpu", layout_of(ENTRY))
     with pytest.raises(WireError, match="shorter than its layout"):
         unpack(short, "cpu")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_view_with_a_storage_of_its_own(turned: bool) -> None:
+    whole = torch.randn(8, 4)
+    tensors = [whole, torch.utils.dlpack.from_dlpack(whole[:2])][:: -1 if turned else 1]
+    found = unpack(pack(tensors, "cpu"), "cpu")
+    assert all(map(torch.equal, found, tensors))
+    assert found[0].data_ptr() == found[1].data_ptr()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
-from stitchcuda.errors import BadInput
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import Record
 from stitchcuda.verify.compare.bound import Bound, Measure, bounds_as_json, pool_measures
 from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
@@ -40,7 +40,16 @@ _random = secrets.SystemRandom()
 
 
 class ReferenceLost(BadInput):
-    """The reference's process ended before it answered. The judge starts another for the next question."""
+    """The reference's process ended before it answered. The judge starts another for the next question. `late`: it was ended
+    because it took too long."""
+
+    def __init__(self, reason: str, *, late: bool = False) -> None:
+        super().__init__(reason)
+        self.late = late
+
+
+class ReferenceKilled(Unavailable):
+    """Somebody killed the reference's process. The judge starts another for the next question."""
 
 
 class TensorFacts(Record):

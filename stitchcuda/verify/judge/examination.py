@@ -24,6 +24,7 @@ from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
 from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import (
+    ReferenceKilled,
     ReferenceLost,
     SecretInputs,
     draw_other_sizes,
@@ -109,7 +110,10 @@ class Examination:
 
             try:
                 return state_mismatch.judge_on_terms(check_once)
-            except ReferenceLost:          # with what it held of the program's answers: the next one starts anew
+            except (ReferenceLost, ReferenceKilled) as lost:
+                if isinstance(lost, ReferenceLost) and lost.late:
+                    raise                  # the next one would take as long
+                # It held the program's answers: the next one starts anew.
                 self._resources.background.quiet()
                 return state_mismatch.judge_on_terms(check_once)
 
@@ -158,13 +162,13 @@ class Examination:
                     with self._asking("load"):
                         trial.load(program, cache=resources.cache, arch=resources.arch)
                 finally:
-                    with self._asking("inputs"):
+                    with self._asking("inputs"), worker.paused():
                         completed.result() # what is wrong with the reference comes first
             except WorkerFailed as failure:
                 reason = state_mismatch.explain_missing_state(resources.ask, secret_inputs, trial.state, failure, terms)
                 return correctness.failed_check(trial, reason)
             try:
-                with self._asking("inputs"):
+                with self._asking("inputs"), worker.paused():
                     others = draw_other_sizes(resources.ask, secret_inputs, read_free_sizes(program)) if fresh else []
             except WorkerFailed as failure:
                 return correctness.failed_check(trial, failure)

@@ -123,7 +123,7 @@ def main() -> None:
                 answer = {"unavailable": f"there is no room to judge in ({where})"}
         except Exception:
             answer = {"defect": traceback.format_exc()}
-        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.write(json.dumps(answer | {"last": forkserver.lost}).encode() + b"\n")
         answers.flush()
 
 

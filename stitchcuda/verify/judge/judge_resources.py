@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stitchcuda.errors import BadInput
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings, Target
@@ -26,7 +26,7 @@ from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.inputs import degenerate, input_terms
 from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import ReferenceLost, SecretInputs, draw, extend
+from stitchcuda.verify.inputs.secret_inputs import ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
 from stitchcuda.verify.integrity.snapshot import snapshot
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
@@ -222,21 +222,25 @@ class JudgeResources:
         )  # fmt: skip
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died."""
+        """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died, and
+        `ReferenceKilled` if somebody killed it."""
         with self._shared.ask_lock:
             if do in ("forget", "wipe") and self._shared.reference is None:
                 return {}                  # what it held ended with it
             try:
                 reference = self.reference_worker()
                 with self.turn():
-                    return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, do), **fields)
+                    return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, _OTHERWISE), **fields)
             except WorkerFailed as failure:
                 if failure.kind == "error":
                     raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
                 if failure.kind != "bad_input":
                     self.drop_reference()
-                    raise ReferenceLost(str(failure)) from failure
+                    raise ReferenceLost(_with_remedy(failure), late=failure.kind == "timeout") from failure
                 raise BadInput(str(failure)) from failure
+            except Unavailable as killed:
+                self.drop_reference()
+                raise ReferenceKilled(str(killed)) from killed
 
     def reference_worker(self) -> Worker:
         """Returns the reference's worker; starts, loads and calls it once if there is none. Raises `BadInput` if that fails."""
@@ -255,7 +259,7 @@ class JudgeResources:
                 self.drop_reference()
                 if failure.kind == "error":
                     raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                raise BadInput(str(failure)) from failure
+                raise BadInput(_with_remedy(failure)) from failure
         return shared.reference
 
     def drop_reference(self) -> None:
@@ -285,3 +289,10 @@ _DOING = {
     "baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs",
     "receive": "being given a program's outputs", "compare": "being compared with a program",
 }  # fmt: skip
+_OTHERWISE = "answering the judge"
+_REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
+
+
+def _with_remedy(failure: WorkerFailed) -> str:
+    """What happened to the reference's worker and, where that is known, what to do."""
+    return f"{failure}: {_REMEDIES[failure.kind]}" if failure.kind in _REMEDIES else str(failure)

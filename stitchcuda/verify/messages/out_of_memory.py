@@ -6,6 +6,7 @@ Pure functions. Where to look next: `verify/program/failures.py`, `verify/proces
 
 from __future__ import annotations
 
+import errno
 import re
 
 import torch
@@ -15,22 +16,23 @@ _OUT_OF_MEMORY = re.compile(
     r"|nvmlInit_v2_\(\) INTERNAL ASSERT"    # torch's complaint when it cannot ask the driver who else holds memory
 )
 _REQUEST = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
+_REQUEST_ON_GPU = re.compile(r"CUDA out of memory. Tried to allocate ([\d.]+ \w+)")
+_REMEDY = "use smaller inputs or a machine with more memory, or free some"
 
 
 def is_out_of_memory(failure: BaseException | str) -> bool:
     """Whether an exception, or the log of a process, says that memory ran out."""
-    return isinstance(failure, MemoryError | torch.OutOfMemoryError) or _OUT_OF_MEMORY.search(str(failure)) is not None
-
-
-def describe(error: BaseException) -> str:
-    """Returns what an exception for which `is_out_of_memory` holds says, in one line without a full stop."""
-    said = (str(error).splitlines() or [""])[0][:200].rstrip(".")
-    return "none is left" if not said or "nvmlInit_v2_" in said else said
+    if isinstance(failure, MemoryError | torch.OutOfMemoryError):
+        return True
+    denied = isinstance(failure, OSError) and failure.errno == errno.ENOMEM
+    return denied or _OUT_OF_MEMORY.search(str(failure)) is not None
 
 
 def describe_request(error: BaseException) -> str:
-    """Says how much host memory a tensor needed and what to do about it; "" for any other exception."""
-    size = _REQUEST.search(str(error))
-    if size is None:
-        return ""
-    return f"{int(size.group(1)) / 2**30:.1f} GiB more than there is room for: use smaller inputs or a machine with more memory"
+    """Says how much memory a tensor needed, where the exception has that, and what to do about it; "" for an exception that
+    does not say that memory ran out."""
+    if size := _REQUEST.search(str(error)):
+        return f"{int(size[1]) / 2**30:.1f} GiB more than there is room for: {_REMEDY}"
+    if size := _REQUEST_ON_GPU.search(str(error)):
+        return f"{size[1]} more than there is room for on the GPU: {_REMEDY}"
+    return f"none is left: {_REMEDY}" if is_out_of_memory(error) else ""

@@ -126,10 +126,14 @@ def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[tor
     there. `answer`: the block was written by `fill`, in a process that is not trusted. Raises `WireError` for a layout that
     cannot be, and for an answer that was changed since."""
     layout = block.layout
+    if not isinstance(layout, dict):
+        raise WireError("unreadable tensors: there is no layout")
     try:
         lengths, entries = layout["spans"], layout["tensors"]
-        if not isinstance(lengths, list) or not isinstance(entries, list) or len(entries) > _TENSORS_LIMIT:
+        if not isinstance(lengths, list) or not isinstance(entries, list):
             raise WireError("unreadable tensors: the layout is no list")
+        if len(entries) > _TENSORS_LIMIT:
+            raise WireError(f"unreadable tensors: {len(entries)} of them where {_TENSORS_LIMIT} are the most")
         if len(lengths) > _TENSORS_LIMIT or not _whole(*lengths) or _size(layout) > block.size:
             raise WireError("unreadable tensors: the spans lie outside their memory")
         for entry in entries:
@@ -139,7 +143,7 @@ def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[tor
             raise WireError("they were changed after it had returned them")
         return [_restored(spans, entry) for entry in entries]
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
-        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+        if is_out_of_memory(error):        # nothing is wrong with the block
             raise
         raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
 
@@ -252,13 +256,18 @@ def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[
         high = max(begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, members, strict=True))
         for number, begin in zip(group, begins, strict=True):
             places[number] = (len(spans), begin - low)
-        spans.append(_bytes(members[0], low, high))
+        # A view made through DLPack has a storage of its own, which may be shorter.
+        widest = max(members, key=lambda tensor: tensor.untyped_storage().nbytes())
+        spans.append(_bytes(widest, low, high))
     return spans, places
 
 
 def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
-    """Bytes of the memory under a tensor."""
+    """Bytes of the memory under a tensor. Raises `WireError` if it has less than its shape and strides need: `set_` would get
+    more, with anything in it."""
     storage = tensor.untyped_storage()
+    if end - begin and storage.nbytes() < end:
+        raise WireError("a tensor whose memory was given back")
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (end - begin,), (1,))
 
 

@@ -55,7 +55,10 @@ _WORKERS = {
 
 
 class ForkServer:
-    """The judge's handle on the forkserver process, which is forked here. Any thread may call `spawn` and `reap`."""
+    """The judge's handle on the forkserver process, which is forked here. Any thread may call `spawn` and `reap`.
+
+    `lost`: it was killed, so that no worker can be started any more.
+    """
 
     def __init__(self) -> None:
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not initialise CUDA
@@ -72,6 +75,7 @@ class ForkServer:
             os._exit(0)
         theirs.close()
         self._sock = ours
+        self.lost = False
         self._lock = threading.Lock()      # held from an order until its answer
         kernel.prctl(kernel.DUMPABLE, 0)   # no other process of this user can read the judge's memory
 
@@ -119,6 +123,7 @@ class ForkServer:
             socket.send_fds(self._sock, [json.dumps(order).encode()], descriptors)
             answer = self._sock.recv(_PACKET)
         if not answer:
+            self.lost = True
             raise Unavailable("the process that makes workers was killed while they were needed; run the command again")
         return answer
 

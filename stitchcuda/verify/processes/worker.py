@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -96,11 +98,20 @@ class Worker:
         if self._deadline is not None:
             self._deadline += seconds
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Adds the time of the block, which is spent waiting for others, to the time that all requests together may take."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.extend(time.monotonic() - started)
+
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
         """Sends the request `do` with these fields and returns the answer's fields.
 
         `doing` completes "the program crashed … while", for example "running forward". Raises `WorkerFailed`, after which the
-        worker is dead or useless, and `Unavailable` if its supervisor was killed from outside.
+        worker is dead or useless, and `Unavailable` if its supervisor was killed from outside, or the reference's process.
         """
         if self._deadline is not None:
             seconds = min(seconds, max(0.01, self._deadline - time.monotonic()))
@@ -172,6 +183,9 @@ class Worker:
         code, log = end.code, end.output[-_LOG_TAIL:]
         if end.reason == "lost":
             raise Unavailable(f"the supervisor of {self._what} was killed while {doing}; run the command again")
+        if code == -signal.SIGKILL and self._what == "the reference" and end.reason not in _EXCESSES:
+            why = "by somebody, or by the system because its memory was full; use smaller inputs, or run the command again"
+            raise Unavailable(f"{self._what} was killed (SIGKILL) while {doing}: {why}")
         bound = limits.memory_limit(self._bounds) / 2**30
         if end.reason in _EXCESSES:
             kind: Kind = "memory" if end.reason == "memory" else "crash"

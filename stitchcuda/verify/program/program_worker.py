@@ -206,6 +206,8 @@ class ProgramWorker:
         for tensor in outputs:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
+            if tensor.is_meta:
+                raise ProgramError("forward returned a tensor on the device meta, which has no values")
         self._synchronize()
         return copy_natively([alias(tensor) for tensor in outputs], self._clock)
 

@@ -136,9 +136,11 @@ class Comparisons:
         reasons: list[str] = []
         remarks: list[str] = []
         outputs = [name for name in names if not name.startswith(("buffer:", "input:"))]
-        if set(answer.values) != set(outputs):
-            returned, wanted = list_tensors(list(answer.values)), list_tensors(outputs)
+        if set(found := list(answer.values)) != set(outputs):
+            returned, wanted = list_tensors(found), list_tensors(outputs)
             reasons.append(f"the program returns {returned} where the reference returns {wanted}")
+            if found and ["output"] in (found, outputs):
+                reasons[-1] += ": only one of them is in a tuple, list or dict"
         if len(answer.inputs) < len(known.inputs) and not message["outputs_only"]:
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(known.inputs)} inputs")
         for name, own, true, measure in zip(names, known.expected, known.truths, measures, strict=True):

@@ -14,7 +14,8 @@ import importlib.util
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -90,7 +91,9 @@ class Reference:
                 )
         others = self.inputs(seed + 1)
         _seed(1)
-        if not _alike(first, second_run(self.module, others, (args, kwargs)), exact=False):
+        with self.explained(args, kwargs):
+            again = second_run(self.module, others, (args, kwargs))
+        if not _alike(first, again, exact=False):
             raise BadInput(
                 f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a "
                 "global that is neither a parameter nor a buffer. Use register_buffer, or compute it anew in each call."
@@ -99,8 +102,14 @@ class Reference:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> dict[str, Tensor]:
         _seed(seed)
-        try:
+        with self.explained(args, kwargs):
             return run(self.module, args, kwargs)
+
+    @contextmanager
+    def explained(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Raises `BadInput`, with one sentence, for an exception in the block, which calls forward with these arguments."""
+        try:
+            yield
         except BadInput:
             raise
         except Exception as error:

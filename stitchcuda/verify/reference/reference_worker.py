@@ -33,7 +33,7 @@ from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
-from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, describe_error, load_reference, run, run64
+from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference, run, run64
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
@@ -134,16 +134,24 @@ class ReferenceWorker:
         keep = set(message["keep"])
         if not keep >= self._original.keys():
             args, kwargs = reference.inputs(message["seed"])
-            before = _finite(run(reference.module, args, kwargs))
+            with self._explained(args, kwargs):
+                before = _finite(run(reference.module, args, kwargs))
             generator = torch.Generator(self._device).manual_seed(message["seed"])
             values = {name: perturb(name, value, self._parameter_names(), generator) for name, value in self._original.items()}
             for group in message["alike"]:     # the largest of each number, since a running variance must stay positive
                 shared = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
                 values |= {name: shared.reshape(values[name].shape).to(values[name].dtype) for name in group}
             self._set(values | {name: self._original[name] for name in keep})
-            if _finite(run(reference.module, args, kwargs)) < before:
+            try:
+                problem = "does not stay finite" if _finite(run(reference.module, args, kwargs)) < before else ""
+            except Exception as error:
+                problem = f"raises {type(error).__name__}"
+                self._check_alive(problem)
+                if out_of_memory.is_out_of_memory(error):
+                    raise
+            if problem:
                 self._set(self._original)
-                note = "parameters were not varied: the reference does not stay finite with others"
+                note = f"parameters were not varied: the reference {problem} with others"
         state = self.blocks.pack(list(self._state().values()))
         self._state_key = state.key
         return {"note": note, "state": state}
@@ -188,13 +196,9 @@ class ReferenceWorker:
             if not problem:
                 return arguments, expected, exact, {"variant": variant, "skipped": skipped + self._remarks(), "usual": 0.0}
             skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
-        try:
+        with self._explained(*given):
             arguments = variants.resize(given, message["sizes"])
             expected, exact = self._compute(*arguments)
-        except (RuntimeError, ValueError, IndexError) as error:
-            problem = f"The reference's forward raises {describe_error(self._loaded().path, error)}."
-            self._check_alive(problem)
-            raise BadInput(problem) from error
         facts = {"variant": last, "skipped": skipped + self._remarks(), "usual": variants.relative_error(expected, exact)}
         return arguments, expected, exact, facts
 
@@ -210,7 +214,10 @@ class ReferenceWorker:
         try:
             self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
             exact = self._compute64(args, kwargs)
-        except (RuntimeError, ValueError):
+        except Exception as error:
+            self._check_alive(f"it raises {type(error).__name__}")
+            if out_of_memory.is_out_of_memory(error):
+                raise
             return {"names": [], "parameters": len(parameters), "exact": None}
         finally:
             self._set(held)
@@ -292,6 +299,16 @@ class ReferenceWorker:
         if not self.alive():
             raise LostContext(problem)
 
+    @contextlib.contextmanager
+    def _explained(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """As `Reference.explained`, but raises `LostContext` if this process is of no use any more."""
+        try:
+            with self._loaded().explained(args, kwargs):
+                yield
+        except BadInput as problem:
+            self._check_alive(str(problem))
+            raise
+
     def _use_state(self, state: TensorBlock) -> dict[str, torch.Tensor]:
         """Gives the module the parameters and buffers in a block, unless it has them already. Returns them by name."""
         if state.key != self._state_key:
@@ -313,7 +330,8 @@ class ReferenceWorker:
             return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
-        with torch.no_grad(), ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size)):
+        traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
+        with self._explained(args, kwargs), torch.no_grad(), traffic:
             module(*args, **kwargs)
         return {"work": sum(moved)}
 
@@ -347,7 +365,7 @@ class ReferenceWorker:
             if not is_out_of_memory(error):
                 raise
             self._timed = None
-            return {"error": out_of_memory.describe(error), "kind": "memory"}
+            return {"error": out_of_memory.describe_request(error), "kind": "memory"}
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
@@ -451,9 +469,6 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
-            elif is_out_of_memory(error):
-                detail = out_of_memory.describe(error)
-                answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
         if message["do"] != "time":
             worker.give_memory_back()
