@@ -9,7 +9,7 @@ import torch
 
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.inputs.secret_inputs import answered_set
-from stitchcuda.verify.messages.tensor_block import fill, new_block, pack
+from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
 
@@ -23,23 +23,27 @@ class Stage:
         self.blocks = Blocks("cpu")
         self.comparisons = Comparisons("cpu", lambda state: {"weight": WEIGHT}, self.blocks)
         made = self.comparisons.keep([X], {"output": X * WEIGHT}, {"output": X.double() * WEIGHT.double()})
+        self.state = pack([WEIGHT], "cpu")
         self.set = answered_set({"tuple": [{"tensor": 0}]}, made)
 
     def receive(
-        self, output: torch.Tensor, *, name: str = "a", state: torch.Tensor = WEIGHT, layout: Any = None
-    ) -> dict[str, Any]:
-        room, inputs, states = (new_block(4096, "cpu") for _ in range(3))
+        self, output: torch.Tensor, *, name: str = "a", state: torch.Tensor = WEIGHT, layout: Any = None,
+        room: TensorBlock | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        room, inputs, states = room or new_block(4096, "cpu"), new_block(4096, "cpu"), new_block(4096, "cpu")
         written = layout or fill(room, [output])
         return self.comparisons.receive({
-            "answer": name, "forget": [], "structure": {"tensor": 0}, "state_count": 1, "outputs": room.with_layout(written),
-            "inputs_after": inputs.with_layout(fill(inputs, [X])), "state_after": states.with_layout(fill(states, [state])),
+            "answer": name, "forget": [], "structure": {"tensor": 0}, "digests": [digest(state, self.state.key)],
+            "outputs": room.with_layout(written), "inputs_after": inputs.with_layout(fill(inputs, [X])),
+            "state_after": states.with_layout(fill(states, [])),
         })  # fmt: skip
 
     def compare(self, name: str = "a") -> dict[str, Any]:
         allowed = bound.pool_measures(self.set.measures[:1]).model_dump(mode="json")
         return self.comparisons.compare({
             "answer": name, "set": self.set.message(), "measures": [measure.model_dump() for measure in self.set.measures],
-            "bounds": {"output": allowed}, "lenient": False, "outputs_only": False, "state": pack([WEIGHT], "cpu"), "given_back": ["weight"],
+            "bounds": {"output": allowed}, "lenient": False, "outputs_only": False, "state": self.state,
+            "given_back": ["weight"],
         })  # fmt: skip
 
 
@@ -53,6 +57,22 @@ def test_right_and_wrong_answers() -> None:
     assert changed == "the program changes weight, which the reference leaves alone"
     assert stage.comparisons.find_changed({"before": "a", "after": "b"}) == {"names": ["output"]}
     assert stage.comparisons.find_changed({"before": "a", "after": "a"}) == {"names": []}
+
+
+def test_an_answer_that_is_changed_after_it_was_given_is_not_read() -> None:
+    stage, room = Stage(), new_block(4096, "cpu")
+    layout = fill(room, [X])
+    fill(room, [X * WEIGHT])               # the right values, which come too late
+    assert "were changed after it had returned them" in stage.receive(X, layout=layout, room=room)["unreadable"]
+    del layout["digest"]
+    assert "unreadable" in stage.receive(X, layout=layout, room=room)
+
+
+def test_state_of_which_nothing_is_said_is_wrong() -> None:
+    stage = Stage()
+    stage.receive(X * WEIGHT)
+    stage.comparisons._answers["a"].digests.clear()
+    assert "another number of tensors of its state" in stage.compare()["reasons"][0]
 
 
 def test_what_cannot_be_read_is_said_and_what_is_lost_is_no_answer() -> None:

@@ -116,7 +116,7 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> Any:
         spans, layout = _lay_out([tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors])
         if _size(layout) > block.size:
             raise WireError(f"{_size(layout)} bytes of tensors where at most {block.size} were expected")
-    layout["digest"] = _digest(block, spans)
+    layout["digest"] = _digest(spans, block.key, on_gpu=block.device == "cuda")
     _write(block, spans)
     return layout
 
@@ -139,7 +139,7 @@ def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[tor
         for entry in entries:
             _check(entry, lengths)
         spans = _read(block, lengths, device)
-        if answer and layout["digest"] != _digest(block, spans):
+        if answer and layout["digest"] != _digest(spans, block.key, on_gpu=block.device == "cuda"):
             raise WireError("they were changed after it had returned them")
         return [_restored(spans, entry) for entry in entries]
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
@@ -271,17 +271,24 @@ def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (end - begin,), (1,))
 
 
-def _digest(block: TensorBlock, spans: list[torch.Tensor]) -> str:
-    """A digest of the bytes that lie, or will lie, in the block: BLAKE2 on the host; on a GPU a sum of mixed words, each with
-    its place and with the block's key, which was not known before."""
-    if block.device == "cpu":
-        digest = blake2b(key=block.key.encode(), digest_size=16)
+def digest(tensor: torch.Tensor, key: str) -> str:
+    """A digest of a tensor's dtype, shape and bits, whatever its strides. Tensors with other bits have another one."""
+    flat = _bare(tensor).contiguous().reshape(-1)
+    bits = _digest([flat.view(torch.uint8)] if flat.numel() else [], key, on_gpu=flat.is_cuda)
+    return f"{tensor.dtype} {tuple(tensor.shape)} {bits}"
+
+
+def _digest(spans: list[torch.Tensor], key: str, *, on_gpu: bool) -> str:
+    """A digest of bytes: BLAKE2 on the host; on a GPU a sum of mixed words, each with its place and with `key`."""
+    if not on_gpu:
+        hashed = blake2b(key=key.encode(), digest_size=16)
         for span in spans:
-            digest.update(b"%d " % span.numel())
-            digest.update(_memory(span.cpu()))
-        return digest.hexdigest()
+            here = span.cpu()              # alive while its memory is read
+            hashed.update(b"%d " % here.numel())
+            hashed.update(_memory(here))
+        return hashed.hexdigest()
     total = torch.zeros((), dtype=torch.int64, device="cuda")
-    place = int.from_bytes(blake2b(block.key.encode(), digest_size=7).digest())
+    place = int.from_bytes(blake2b(key.encode(), digest_size=7).digest())
     for span in spans:
         for begin in range(0, span.numel(), _DIGESTED):
             part = span[begin : begin + _DIGESTED]

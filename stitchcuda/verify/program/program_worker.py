@@ -34,7 +34,7 @@ from stitchcuda.verify.messages import build_orders, gpu_memory, host_memory, wi
 from stitchcuda.verify.messages.device_memory import device_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
-from stitchcuda.verify.messages.tensor_block import fill, unpack
+from stitchcuda.verify.messages.tensor_block import digest, fill, unpack
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
@@ -187,8 +187,7 @@ class ProgramWorker:
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
         if message["hold"]:
             self._held = [alias(tensor) for tensor in outputs]
-        layouts = self._write(message, copies, given)
-        answer: dict[str, Any] = {"structure": structure, "layouts": layouts, "tampered": recorder.reasons}
+        answer = self._write(message, copies, given) | {"structure": structure, "tampered": recorder.reasons}
         if isinstance(traffic, ByteTraffic):
             sums = {"own": own, "vendor": recorder.total("vendor"), "framework": recorder.total("framework")}
             answer |= {who: moved / (sum(sums.values()) or 1) for who, moved in sums.items()}
@@ -208,15 +207,24 @@ class ProgramWorker:
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
             if tensor.is_meta:
                 raise ProgramError("forward returned a tensor on the device meta, which has no values")
+            end = (int(tensor.storage_offset()) + extent(tensor)) * tensor.itemsize
+            if tensor.numel() and end > tensor.untyped_storage().nbytes():
+                raise ProgramError("forward returned something that cannot be judged: a tensor whose memory was given back")
         self._synchronize()
         return copy_natively([alias(tensor) for tensor in outputs], self._clock)
 
     def _write(self, message: dict[str, Any], outputs: list[NativeCopy], given: list[torch.Tensor]) -> dict[str, Any]:
-        """Writes copies of the outputs of a call, and inputs and state as they are after it, to the message's blocks. Returns
-        the layout of each."""
-        state = list(self._loaded_state().current().values())
-        written = {"outputs": [copy.tensor() for copy in outputs], "inputs_after": given, "state_after": state}
-        return {what: fill(message[what], tensors) for what, tensors in written.items()}
+        """Writes copies of the outputs of a call, the inputs as they are after it, and the state that the reference's calls
+        change, to the message's blocks. Returns what the answer says of them: the layout of each, and digests of the state that
+        should not have changed."""
+        state = self._loaded_state()
+        now = state.current()
+        changing = [tensor for name, tensor in now.items() if name in state.updated]
+        written = {"outputs": [copy.tensor() for copy in outputs], "inputs_after": given, "state_after": changing}
+        return {
+            "layouts": {what: fill(message[what], tensors) for what, tensors in written.items()},
+            "digests": [digest(tensor, message["state_key"]) for name, tensor in now.items() if name not in state.updated],
+        }
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
         """Loads other parameters, as a user does after more training."""
@@ -248,8 +256,7 @@ class ProgramWorker:
         rollable = [rotation.is_rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
         place, last = secrets.randbelow(message["calls"]), False
-        structure: Any = None
-        layouts: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         while not last:
             last = done + 1 == message["calls"] or time.monotonic() >= until
             compared = done == place or (last and done < place)
@@ -259,10 +266,10 @@ class ProgramWorker:
             with torch.no_grad(), interceptor.running():
                 found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
-                structure, layouts = found, self._write(message, self._copies(outputs), given)
+                answer = self._write(message, self._copies(outputs), given) | {"structure": found}
             done += 1
         self._synchronize()
-        return {"calls": done, "structure": structure, "layouts": layouts}
+        return answer | {"calls": done}
 
     def skip(self, message: dict[str, Any]) -> dict[str, Any]:
         """Leaves these kernels out of the calls that follow. Answers with the launches of each kernel since the last time."""

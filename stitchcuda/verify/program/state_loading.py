@@ -30,8 +30,9 @@ class StateLoading:
 
     `guessed`: names matched by shape alone, the reference's to the program's. `elsewhere`: names that a load hook took in
     another form, which cannot be read back. `missing`: names that nothing took. `spare`: floating-point tensors of the program
-    that correspond to nothing in the reference, each as (tensor, copy of it as constructed). `alike`: the program's names that
-    were matched within a group of interchangeable constants.
+    that correspond to nothing in the reference, each as (tensor, copy of it as constructed). `updated`: names of the
+    reference's state that its calls change. `alike`: the program's names that were matched within a group of interchangeable
+    constants.
     """
 
     def __init__(self, program: torch.nn.Module, values: State, message: Mapping[str, Any], *, strict: bool) -> None:
@@ -43,7 +44,7 @@ class StateLoading:
         where the program lacks more than `kept`.
         """
         self._program = program
-        self._updated = frozenset(message["updated"])
+        self.updated = frozenset(message["updated"])
         self._values = dict(values)
         self._sources: dict[str, str] = {}  # key given to load_state_dict: the reference's name whose value it gets
         self._places: dict[str, str] = {}  # the reference's name: the name in the program's state_dict
@@ -87,7 +88,7 @@ class StateLoading:
         """
         held = {name: held_tensor(self._program, place) for name, place in self._places.items()}
         lacking = [name for name, tensor in held.items() if tensor is None]
-        if unheld := sorted(self._updated.intersection(lacking)):
+        if unheld := sorted(self.updated.intersection(lacking)):
             raise ProgramError(f"the program keeps {unheld[0]}, which the reference updates, in no buffer or parameter")
         state = self._program.state_dict() if lacking else {}
         found = {name: state[self._places[name]] if tensor is None else tensor for name, tensor in held.items()}

@@ -159,6 +159,7 @@ class Trial:
             structure=given.structure,
             same_addresses=same_addresses,
             hold=hold,
+            state_key=self._secret_inputs.state.key,
             **rooms,
         )
         self._check_tampering(reply)
@@ -174,7 +175,8 @@ class Trial:
     def _prepare(self, given: InputSet) -> tuple[TensorBlock, dict[str, TensorBlock]]:
         """Returns (the inputs for the worker, the blocks into which it writes its answer)."""
         most = {"outputs": given.most_bytes, "inputs_after": given.inputs.size + _SPARE}
-        most["state_after"] = self._secret_inputs.state.size + _SPARE
+        facts = zip(given.names, given.output_facts, strict=True)
+        most["state_after"] = _SPARE + sum(2 * fact.bytes for name, fact in facts if name.startswith("buffer:"))
         made = self._ask("lend", blocks=[given.inputs], rooms=most)
         return made["blocks"][0], made["rooms"]
 
@@ -184,7 +186,7 @@ class Trial:
         kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
         stale, key = [earlier for earlier in self._answers if earlier not in kept], secrets.token_hex(8)
         found = self._ask(
-            "receive", answer=key, forget=stale, structure=reply.get("structure"), state_count=len(self.state_names),
+            "receive", answer=key, forget=stale, structure=reply.get("structure"), digests=reply.get("digests"),
             **dict.fromkeys(_ANSWER) | written,
         )  # fmt: skip
         self._answers = [earlier for earlier in self._answers if earlier in kept]
@@ -222,7 +224,7 @@ class Trial:
         inputs, rooms = self._prepare(given)
         reply = self._worker.ask(
             "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
-            calls=calls, budget_s=seconds, **rooms,
+            calls=calls, budget_s=seconds, state_key=self._secret_inputs.state.key, **rooms,
         )  # fmt: skip
         self._check_tampering(reply)
         return self._receive(reply, with_layouts(rooms, reply))

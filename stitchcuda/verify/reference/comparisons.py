@@ -24,7 +24,7 @@ from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedO
 from stitchcuda.verify.compare.reference_error import Float64Output
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.integrity.byte_traffic import extent_bytes
-from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages import tensor_block, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import WireError
@@ -39,11 +39,14 @@ State = dict[str, torch.Tensor]
 
 @dataclass
 class ReceivedAnswer:
-    """What a program wrote after one call: outputs by path; inputs, and state (None: none), until they were compared."""
+    """What a program wrote after one call: outputs by path; inputs, and state, until they were compared. `state`: what the
+    reference's calls change (None: none came), `digests` of all other state. `on_host`: outputs that forward returned there."""
 
     values: dict[str, torch.Tensor]
     inputs: list[torch.Tensor]
     state: list[torch.Tensor] | None
+    digests: list[Any]
+    on_host: frozenset[str] = frozenset()
 
 
 class AnswerLost(Exception):
@@ -60,6 +63,7 @@ class Comparisons:
         self._blocks = blocks
         self._expected = ExpectedOutputs(device)
         self._answers: dict[str, ReceivedAnswer] = {}
+        self._digests: tuple[str, dict[str, str]] = "", {}  # of the parameters in the block of this key, by name
 
     def keep(self, inputs: list[torch.Tensor], expected: State, exact: State) -> dict[str, Any]:
         """Puts a new set into blocks, and keeps its tensors in memory too. Returns these blocks and the facts that the judge
@@ -70,8 +74,17 @@ class Comparisons:
             "expected": self._blocks.pack(list(expected.values())),
             "exact": self._blocks.pack(list(exact.values())),
         }
-        measures = found.measure_errors()
-        self._expected.put(blocks["expected"].key, found)
+        try:
+            measures = found.measure_errors()
+            self._expected.put(blocks["expected"].key, found)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            del found
+            torch.cuda.empty_cache()
+            measures = ExpectedOutput(
+                [], [own.cpu() for own in expected.values()], [Float64Output(true.cpu()) for true in exact.values()]
+            ).measure_errors()
         return {
             **blocks,
             "names": list(expected),
@@ -88,11 +101,13 @@ class Comparisons:
             blocks = (message["outputs"], message["inputs_after"], message["state_after"])
             outputs, inputs, state = (None if block is None else self._copied(block) for block in blocks)
             values = wire.named_tensors(message["structure"], outputs or [])
-            if state is not None and len(state) < message["state_count"]:
-                raise WireError(f"{len(state)} of {message['state_count']} tensors of its state came back")
         except (WireError, OSError) as error:
             return {"unreadable": str(error)}
-        self._answers[message["answer"]] = ReceivedAnswer(values, inputs or [], state)
+        digests = message["digests"] if isinstance(message["digests"], list) else []
+        entries = zip(outputs or [], message["outputs"].layout["tensors"] if outputs else (), strict=True)
+        hosted = {id(tensor) for tensor, entry in entries if entry.get("host") is True}
+        on_host = frozenset(name for name, value in values.items() if id(value) in hosted)
+        self._answers[message["answer"]] = ReceivedAnswer(values, inputs or [], state, digests, on_host)
         return {"names": list(values)}
 
     def forget(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +137,7 @@ class Comparisons:
                 {name: value.cpu() for name, value in answer.values.items()},
                 [tensor.cpu() for tensor in answer.inputs],
                 None if answer.state is None else [tensor.cpu() for tensor in answer.state],
+                answer.digests,
             )
             known = self._read_set(message["set"], "cpu")
             found = self._compare(message, answer, known)
@@ -131,7 +147,10 @@ class Comparisons:
         names, bounds = message["set"]["names"], bounds_from_json(message["bounds"])
         measures = [Measure.model_validate(measure) for measure in message["measures"]]
         held = self._use_state(message["state"])
-        left = None if answer.state is None else dict(zip(message["given_back"], answer.state, strict=False))
+        updated = {name.partition(":")[2] for name in names if name.startswith("buffer:")}
+        changing = [name for name in message["given_back"] if name in updated]
+        others = [name for name in message["given_back"] if name not in updated]
+        left = None if answer.state is None else dict(zip(changing, answer.state, strict=False))
         errors: list[OutputError] = []
         reasons: list[str] = []
         remarks: list[str] = []
@@ -159,9 +178,10 @@ class Comparisons:
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
                 value = answer.values.get(name)
-            if value is not None and kind == name and value.device.type == "cpu" != own.device.type:
+            if name in answer.on_host and own.device.type != "cpu":
                 reasons.append(f"{name} is on the CPU where the reference's is on the GPU")
-                value = value.to(own.device)
+            if value is not None:
+                value = value.to(own.device)  # its own are on the CPU where the GPU's memory did not suffice
             same_shape = value is not None and kind == name and value.shape == own.shape
             if value is not None and same_shape and not message["lenient"] and value.stride() != own.stride():
                 remarks.append(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
@@ -172,9 +192,10 @@ class Comparisons:
         for position, (before, after) in enumerate(zip(known.inputs, answer.inputs, strict=False)):
             if str(position) not in changed and not same_bits(before, after):
                 reasons.append(f"the program writes into its input {position}, which the reference leaves alone")
-        updated = {name.partition(":")[2] for name in names if name.startswith("buffer:")}
-        for name, value in (left or {}).items():
-            if name not in updated and not same_bits(held[name], value):
+        if left is not None and (len(answer.state or []), len(answer.digests)) != (len(changing), len(others)):
+            reasons.append("the program's worker gave back another number of tensors of its state than it holds")
+        for name, digest in zip(others if left is not None else (), answer.digests, strict=False):
+            if digest != self._digest(message["state"].key, name, held[name]):
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         answer.inputs, answer.state = [], None      # compared once; what the program returned may be compared again
         return {"errors": [error.model_dump(mode="json") for error in errors], "reasons": reasons, "remarks": remarks}
@@ -182,7 +203,8 @@ class Comparisons:
     def compare_expected(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answers with the names of the reference's own outputs in the block `given` that are wrong for the set `set`."""
         known, bounds = self._set(message["set"]), bounds_from_json(message["bounds"])
-        values = unpack(message["given"], self._device)
+        given = unpack(message["given"], self._device)
+        values = [value.to(own.device) for value, own in zip(given, known.expected, strict=True)]
         each = zip(message["set"]["names"], values, known.expected, known.truths, strict=True)
         return {"wrong": [name for name, value, own, true in each if not bound.judge(name, value, own, true, bounds[name]).ok]}
 
@@ -191,6 +213,10 @@ class Comparisons:
         outputs for the sets `sets` and those with other parameters, `reweighed_names` in the block `reweighed`."""
         sets = [self._set(given) for given in message["sets"]]
         others = unpack(message["reweighed"], self._device) if message["reweighed_names"] else []
+        on_cpu = any(true.exact.device.type == "cpu" for known in sets for true in known.truths)
+        if on_cpu:                         # some of it, or all
+            sets = [self._read_set(given, "cpu") for given in message["sets"]]
+            others = [tensor.cpu() for tensor in others]
         names, found = degenerate_outputs.find_degenerate(
             message["sets"][0]["names"],
             [(known.expected, [true.exact for true in known.truths]) for known in sets],
@@ -233,6 +259,15 @@ class Comparisons:
         others = dict(zip(state, unpack(message["other"], self._device), strict=True))
         mixed = [others[name] if name in message["names"] else value for name, value in state.items()]
         return {"state": self._blocks.pack(mixed)}
+
+    def _digest(self, key: str, name: str, tensor: torch.Tensor) -> str:
+        """The digest of a tensor of the state in the block `key`, as a program's worker computes it."""
+        if self._digests[0] != key:
+            self._digests = key, {}
+        known = self._digests[1]
+        if name not in known:
+            known[name] = tensor_block.digest(tensor, key)
+        return known[name]
 
     def _answer(self, name: str) -> ReceivedAnswer:
         if name not in self._answers:
