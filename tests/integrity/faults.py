@@ -244,7 +244,10 @@ RESULTS = (
     result("results without end", "os.ftruncate(fd, 1 << 27)", "Operation not permitted"),
     result("inputs of its own", "os.pwrite(fd, bytes(64), 0)", "Operation not permitted"),
     result("results nobody may read", "os.fchmod(fd, 0)", ""),
-    result("results that change", "threading.Thread(target=keep_writing, daemon=True).start()", "is wrong", "writes into", ""),
+    result(
+        "results that change", "threading.Thread(target=keep_writing, daemon=True).start()",
+        "is wrong", "writes into", "were changed after", "",
+    ),
     result("descriptors without end", "[os.dup(fd) for _ in range(100_000)]", "raised", "Too many open files"),
     result("a folder nobody may enter", "os.chmod(SCRATCH, 0)", "raised", ""),
     result("a scratch folder of its own", "os.rename(SCRATCH, SCRATCH + '-moved')", "raised", "tampers"),

@@ -105,6 +105,13 @@ def test_errors_name_the_programs_own_file_and_line(builder: BuilderWorker, prog
     assert str(CACHE) not in said(builder.build(inline, program))
 
 
+def test_inline_code_is_screened_however_it_was_put_together(builder: BuilderWorker, program: Path) -> None:
+    split = kernel('int reach() { return mpro' + 'tect(nullptr, 0, 0); }')
+    said_of_it = said(builder.build(order(sources=[], inline=True, cuda=[split], functions=[]), program))
+    assert "the source itself: line" in said_of_it
+    assert "reaches into memory or libraries that are not its own" in said_of_it
+
+
 def test_inline_sources_of_which_nothing_comes_are_not_kept(builder: BuilderWorker, program: Path, cache: Path) -> None:
     kept = set(os.listdir(cache / "inline"))
     for text in (kernel("int broken = gone;"), kernel('void f() { asm volatile("y"); }')):

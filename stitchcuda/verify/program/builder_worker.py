@@ -2,7 +2,8 @@
 
 This is a trusted process: it never runs, imports or loads anything of a program. A compiler that it starts sees the program's
 folder, the toolkit and no other files of the user. Only this process moves results into the cache. An order is refused when its
-names, options or sources break the limits at the top of this file, or when a source is outside of the program's folder.
+names, options or sources break the limits at the top of this file, when a source is outside of the program's folder, or when
+inline code holds what no kernel needs (`verify/integrity/screen_native.py`).
 Where to look next: `verify/messages/build_orders.py` (what is ordered), `verify/processes/builder.py` (the judge's handle),
 `tools/build/build_flags.py` (which flags are allowed), `tools/build/nvcc.py` and `simulator/build.py` (the compilers).
 """
@@ -34,6 +35,7 @@ from stitchcuda.state import Target
 from stitchcuda.tools.build import bindings, masks, nvcc
 from stitchcuda.tools.build.build_flags import FlagRefused, Flags
 from stitchcuda.tools.build.program_sources import is_plain
+from stitchcuda.verify.integrity import screen_native
 from stitchcuda.verify.messages.build_orders import BuildFailed, BuildOrder
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import inline_sources as inline_places
@@ -161,8 +163,13 @@ class BuilderWorker:
     def _find_sources(self, order: BuildOrder, root: Path) -> list[Path]:
         """Returns the order's sources as files: the program's own where they are, inline ones in a folder of the cache that is
         named by their hash. Raises `BuildFailed`, and `BadInput` for a file that is not there."""
-        if sum(len(text) for text in (*order.cpp, *order.cuda, *(text for _, text in order.texts))) > _MOST_CHARACTERS:
+        written = (*order.cpp, *order.cuda, *(text for _, text in order.texts))
+        if sum(map(len, written)) > _MOST_CHARACTERS:
             raise BuildFailed(f"the sources of {order.name} are longer than {_MOST_CHARACTERS >> 20} MiB")
+        for text in written:               # however the program has put it together
+            for severity, line, what in screen_native.screen(text):
+                if severity == "refused":
+                    raise BuildFailed(f"the source itself: line {line} of the inline code of {order.name} {what}")
         found = [_own_file(given, root) for given in order.sources]
         texts = dict(order.texts)
         if order.inline and order.style == "tvm":

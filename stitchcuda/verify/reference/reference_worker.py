@@ -39,6 +39,7 @@ from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
 
 _MOST_UNUSED = 2**31                       # bytes of the GPU's memory
+_MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 _EAGER_CALLS = 20                          # that an eager time is the median of
 
 
@@ -79,7 +80,10 @@ class ReferenceWorker:
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
         self._reference = reference = load_reference(Path(message["path"]), self._device, seconds=message["patience"])
-        self._original = {name: tensor.detach().clone() for name, tensor in self._state().items()}
+        state = self._state()
+        size = sum(tensor.nbytes for tensor in state.values())
+        place = "cpu" if self._target == "cuda" and _MUCH * size > gpu_memory.free_and_total()[0] else self._device
+        self._original = {name: tensor.detach().to(place, copy=True) for name, tensor in state.items()}
         tensors: list[torch.Tensor] = []
         try:
             structure = wire.encode(reference.init, tensors)
@@ -136,12 +140,7 @@ class ReferenceWorker:
             args, kwargs = reference.inputs(message["seed"])
             with self._explained(args, kwargs):
                 before = _finite(run(reference.module, args, kwargs))
-            generator = torch.Generator(self._device).manual_seed(message["seed"])
-            values = {name: perturb(name, value, self._parameter_names(), generator) for name, value in self._original.items()}
-            for group in message["alike"]:     # the largest of each number, since a running variance must stay positive
-                shared = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
-                values |= {name: shared.reshape(values[name].shape).to(values[name].dtype) for name in group}
-            self._set(values | {name: self._original[name] for name in keep})
+            self._draw_state(message["seed"], keep, message["alike"])
             try:
                 problem = "does not stay finite" if _finite(run(reference.module, args, kwargs)) < before else ""
             except Exception as error:
@@ -155,6 +154,23 @@ class ReferenceWorker:
         state = self.blocks.pack(list(self._state().values()))
         self._state_key = state.key
         return {"note": note, "state": state}
+
+    @torch.no_grad()
+    def _draw_state(self, seed: int, keep: set[str], alike: list[list[str]]) -> None:
+        """Gives the module's state new values, tensor by tensor, since all of it may be half of the GPU's memory."""
+        generator = torch.Generator(self._device).manual_seed(seed)
+        state, parameters = self._state(), self._parameter_names()
+        grouped = {name: torch.empty(0) for group in alike for name in group}
+        for name, value in self._original.items():
+            drawn = perturb(name, value.to(self._device), parameters, generator)
+            if name in grouped:
+                grouped[name] = drawn
+            elif name not in keep:
+                state[name].copy_(drawn)
+        for group in alike:                # the largest of each number, since a running variance must stay positive
+            shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
+            for name in set(group) - keep:
+                state[name].copy_(shared.reshape(state[name].shape))
 
     def expect(self, message: dict[str, Any]) -> dict[str, Any]:
         """Draws inputs for one secret seed and computes the reference's outputs in its own precision and in float64, with the
@@ -209,18 +225,19 @@ class ReferenceWorker:
         tensors = unpack(message["inputs"], self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         parameters = {name for name in self._parameter_names() if name in self._state()}
-        held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         generator = torch.Generator(self._device).manual_seed(message["seed"])
+        self._state_key = ""               # what it has now is read again where it is needed
         try:
-            self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
+            with torch.no_grad():
+                for name, tensor in self._state().items():
+                    if name in parameters:
+                        tensor.copy_(perturb_far(tensor, generator))
             exact = self._compute64(args, kwargs)
         except Exception as error:
             self._check_alive(f"it raises {type(error).__name__}")
             if out_of_memory.is_out_of_memory(error):
                 raise
             return {"names": [], "parameters": len(parameters), "exact": None}
-        finally:
-            self._set(held)
         return {"names": list(exact), "parameters": len(parameters), "exact": self.blocks.pack(list(exact.values()))}
 
     def expect_rolled(self, message: dict[str, Any]) -> dict[str, Any]:
