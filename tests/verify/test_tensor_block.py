@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.messages import tensor_block
-from stitchcuda.verify.messages.tensor_block import TensorBlock, WireError, fill, new_block, pack, unpack
+from stitchcuda.verify.messages.tensor_block import TensorBlock, WireError, digest, fill, new_block, pack, unpack
 
 LAYOUTS = {
     "dense": torch.randn(3, 4),
@@ -185,3 +185,12 @@ def test_a_view_with_a_storage_of_its_own(turned: bool) -> None:
     found = unpack(pack(tensors, "cpu"), "cpu")
     assert all(map(torch.equal, found, tensors))
     assert found[0].data_ptr() == found[1].data_ptr()
+
+
+def test_a_digest_sees_each_bit_and_no_strides() -> None:
+    tensor = torch.randn(99, 7)
+    other = tensor.clone()
+    other.view(torch.int32)[50, 3] ^= 1
+    assert digest(tensor, "key") == digest(tensor.t().contiguous().t(), "key")
+    assert len({digest(given, key) for given in (tensor, other, tensor.reshape(7, 99)) for key in ("key", "another")}) == 6
+    assert digest(tensor[:0], "key") != digest(tensor[:1], "key")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.messages.device_memory import DeviceMemoryError, device_memory
-from stitchcuda.verify.messages.tensor_block import new_block, pack, unpack
+from stitchcuda.verify.messages.tensor_block import WireError, digest, fill, new_block, pack, unpack
 from stitchcuda.verify.messages.wire import Channel
 
 pytestmark = pytest.mark.gpu
@@ -90,3 +90,31 @@ def test_nothing_stays_behind() -> None:
     torch.cuda.empty_cache()
     assert torch.cuda.mem_get_info()[0] == before
     assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_an_answer_that_is_written_again_is_not_read() -> None:
+    right, wrong = torch.randn(3, 1000, device="cuda"), torch.zeros(3, 1000, device="cuda")
+    for device in ("cuda", "cpu"):         # a full GPU has its blocks on the host
+        room = new_block(2**16, device)
+        layout = fill(room, [right, right.t()])
+        first, second = unpack(room.with_layout(layout), "cuda", answer=True)
+        assert torch.equal(first, right)
+        assert torch.equal(second, right.t())
+        fill(room, [wrong, wrong.t()])
+        with pytest.raises(WireError, match="were changed after"):
+            unpack(room.with_layout(layout), "cuda", answer=True)
+
+
+def test_a_digest_sees_each_bit_and_no_strides() -> None:
+    tensor = torch.randn(999, 7, device="cuda")
+    other = tensor.clone()
+    other.view(torch.int32)[500, 3] ^= 1
+    assert digest(tensor, "key") == digest(tensor.t().contiguous().t(), "key")
+    assert len({digest(given, key) for given in (tensor, other, tensor.reshape(7, 999)) for key in ("key", "another")}) == 6
+    assert digest(tensor[:0], "key") != digest(tensor[:1], "key")
+
+
+def test_tensors_of_the_host_stay_there() -> None:
+    on_host, on_gpu = unpack(pack([torch.ones(3), torch.ones(3, device="cuda")], "cuda"), "cuda")
+    assert (on_host.device.type, on_gpu.device.type) == ("cpu", "cuda")
+    assert on_host.tolist() == on_gpu.tolist() == [1, 1, 1]

@@ -141,6 +141,8 @@ def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[tor
         spans = _read(block, lengths, device)
         if answer and layout["digest"] != _digest(spans, block.key, on_gpu=block.device == "cuda"):
             raise WireError("they were changed after it had returned them")
+        on_host = {entry["span"] for entry in entries if entry.get("host") is True}
+        spans = [span.cpu() if number in on_host else span for number, span in enumerate(spans)]
         return [_restored(spans, entry) for entry in entries]
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
         if is_out_of_memory(error):        # nothing is wrong with the block
@@ -335,7 +337,6 @@ def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
         device = spans[0].device if spans else "cpu"
         return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
     span, offset = spans[entry["span"]], entry["offset"]
-    span = span.cpu() if entry.get("host") is True else span
     if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
         span[offset : offset + strided_extent(entry["shape"], entry["strides"])].clamp_(max=1)
     usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
