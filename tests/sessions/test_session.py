@@ -176,7 +176,7 @@ def test_events_tell_the_whole_story(tmp_path: Path) -> None:
 def test_a_long_report_says_what_it_is_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainView()
     engineer, tools = ScriptedEngineer({"a": ["saves 0.2"]}), TinyHands(H200, timed=True)
-    tiny_session(tmp_path).run(device="cuda", engineer=engineer, tools=tools, on_event=view)
+    tiny_session(tmp_path, sanitize=True, time_baselines=True).run(device="cuda", engineer=engineer, tools=tools, on_event=view)
     lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert [line for line in lines if line.startswith("report: ")] == [
         "report: looking where its time goes, and for memory errors",

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.state import Settings
+from stitchcuda.verify.client import Judge
 from stitchcuda.verify.inputs import degenerate, secret_inputs
 from tests.verify.references import asking, source
 
@@ -64,3 +66,29 @@ def test_one_output_of_several_is_a_note(tmp_path: Path) -> None:
     reason, notes = judged(tmp_path, source("(x * 2, x * 0)"))
     assert reason == ""
     assert notes == ["the check of output.1 says little: it is constant (0 in all of its 64 elements)"]
+
+
+DEEP = "self.deep = nn.Sequential(*[part for _ in range(40) for part in (nn.Linear(64, 64), nn.ReLU())])"
+
+
+def test_a_deep_reference_is_judged_with_weights_that_preserve_the_signal(tmp_path: Path) -> None:
+    text = source("self.deep(x)", "[torch.randn(4, 64)]", init=DEEP)
+    reason, _ = judged(tmp_path, text)
+    assert "is the same for different inputs" in reason
+    ask = asking(tmp_path, text)
+    one = secret_inputs.draw(ask, amplified=True)
+    secret_inputs.extend(ask, one, 2)
+    assert degenerate.check_reference(ask, one) == ("", [])
+    assert one.renewed
+
+
+def test_a_deep_reference_is_judged_with_larger_weights(tmp_path: Path) -> None:
+    text = source("self.deep(x)", "[torch.randn(4, 64)]", init=DEEP)
+    (reference := tmp_path / "reference.py").write_text(text)
+    (program := tmp_path / "program.py").write_text(text.replace("class Model(", "class ModelNew("))
+    (wrong := tmp_path / "wrong.py").write_text(program.read_text().replace("self.deep(x)", "self.deep(x * 1.01)"))
+    with Judge(reference, Settings(target="sim"), cache=tmp_path, arch="sm_90a") as judge:
+        found = judge.check(program, seeds=2)
+        assert found.ok
+        assert any("weights were scaled up" in note for note in found.notes)
+        assert not judge.check(wrong, seeds=2).ok

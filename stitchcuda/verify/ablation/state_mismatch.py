@@ -158,7 +158,7 @@ def _mattering_tensors(
     if not secret_inputs.renewed or not any(tensor.constant for tensor in lacking):
         return []
     names = [tensor.name for tensor in state]
-    both = {"state": secret_inputs.state, "other": ask("renew", seed=0, keep=names, alike=[])["state"]}
+    both = {"state": secret_inputs.state, "other": ask("renew", seed=0, keep=names, alike=[], amplified=False)["state"]}
     changed = set(ask("find_changed_state", **both)["names"])
     mattering: list[ReferenceTensor] = []
     back: set[str] = set()

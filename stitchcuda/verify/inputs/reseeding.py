@@ -1,9 +1,11 @@
-"""Changes the values of a reference's parameters and running statistics: a little, as secret ones, or far.
+"""Changes the values of a reference's parameters and running statistics: a little, as secret ones, or far; or scales them up.
 
 Pure functions on tensors. Where to look next: `verify/reference/reference_worker.py` (who sets the values).
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 
@@ -20,6 +22,15 @@ def perturb(name: str, value: torch.Tensor, parameters: set[str], generator: tor
     wide = value.float()
     other = wide + _CHANGE * noise.clamp(-3, 3) * (1.0 if is_constant(value) else wide)
     return other.to(value.dtype)
+
+
+def amplify(value: torch.Tensor) -> torch.Tensor:
+    """Returns a weight of two and more axes scaled up to the standard deviation sqrt(2 / fan-in), with which layers and ReLUs
+    preserve the variance of what goes through them (He et al. 2015); other tensors, and larger weights, as they are."""
+    if not value.dtype.is_floating_point or value.dim() < 2 or value.numel() < 2:
+        return value
+    wanted, found = math.sqrt(2 / value[0].numel()), float(value.float().std())
+    return (value.float() * (wanted / found)).to(value.dtype) if 0 < found < wanted else value
 
 
 def is_constant(value: torch.Tensor) -> bool:

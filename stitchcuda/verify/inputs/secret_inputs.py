@@ -116,6 +116,7 @@ class SecretInputs:
     renewed: bool
     note: str = ""
     kept: frozenset[str] = frozenset()     # parameters that keep the values of their constructor
+    amplified: bool = False                # weights were scaled up, for outputs that depend on the inputs
     alike: Groups = ()                     # parameters of one group have equal values (verify/ablation/state_mismatch.py)
     usual: float = 0.0                     # the reference's own error on inputs as given, relative in norm
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # block order of a first call, simulated
@@ -167,10 +168,16 @@ class SecretInputs:
         return [self.state, *(block for given in self.sets for block in (given.inputs, given.expected, given.exact))]
 
 
-def draw(ask: Ask, *, kept: frozenset[str] = frozenset(), alike: Groups = ()) -> SecretInputs:
-    """Draws secret parameters, except for those in `kept`; parameters of a group in `alike` get equal values. Draws no sets."""
-    answer = ask("renew", seed=secrets.randbits(31), keep=sorted(kept), alike=alike)
-    return SecretInputs(state=answer["state"], renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
+def draw(
+    ask: Ask, *, kept: frozenset[str] = frozenset(), alike: Groups = (), amplified: bool = False
+) -> SecretInputs:
+    """Draws secret parameters, except for those in `kept`; parameters of a group in `alike` get equal values. Draws no sets.
+
+    `amplified`: weights are scaled up so far that layers preserve the variance of what goes through them.
+    """
+    answer = ask("renew", seed=secrets.randbits(31), keep=sorted(kept), alike=alike, amplified=amplified)
+    note, renewed = answer["note"], not answer["note"]
+    return SecretInputs(state=answer["state"], renewed=renewed, note=note, kept=kept, alike=alike, amplified=amplified)
 
 
 def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
@@ -233,7 +240,7 @@ def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | N
     """Draws other parameters and answers the first set's seed with them; None if parameters cannot be varied."""
     if not secret_inputs.renewed:
         return None
-    other = draw(ask, kept=secret_inputs.kept, alike=secret_inputs.alike)
+    other = draw(ask, kept=secret_inputs.kept, alike=secret_inputs.alike, amplified=secret_inputs.amplified)
     if other.note:
         return None
     other.sets.append(draw_set(ask, other, seed=secret_inputs.sets[0].seed, variants=[GIVEN]))

@@ -40,6 +40,7 @@ TIMINGS = 2
 
 _MOST_INPUTS = 4                            # sets of secret inputs kept for a session's programs, each for other terms
 _LARGE = {"sim": 2**30, "cuda": 6 * 2**30}  # bytes of a call, parameters included, above which no second copy is held
+_AMPLIFIED = "the reference's weights were scaled up: as constructed, its outputs hardly depend on its inputs"
 _GRACE_S = 5.0                             # for the reference's worker to report a timeout by itself
 
 
@@ -60,6 +61,7 @@ class _SharedState:
     work: dict[str, Any] | None = None
     gpu: gpu_lock.GpuLock | None = None
     output_notes: tuple[str, ...] | None = None  # on outputs that can hardly be wrong; None: not looked at yet
+    amplified: bool = False                # weights are scaled up: as constructed, outputs hardly depend on the inputs
     parallel: bool = False                 # checks run at once: no secret inputs may be closed
     ask_lock: threading.RLock = field(default_factory=threading.RLock)  # one question to the reference at a time
     draw_lock: threading.RLock = field(default_factory=threading.RLock)  # secret inputs are drawn by one thread at a time
@@ -166,7 +168,7 @@ class JudgeResources:
         with self._shared.draw_lock:
             secret_inputs = None if fresh else self._inputs.get(terms)
             if secret_inputs is None:
-                secret_inputs = draw(self.ask, kept=terms.kept, alike=terms.alike)
+                secret_inputs = self._draw(terms)
                 if not fresh:
                     self._inputs[terms] = secret_inputs
                     while len(self._inputs) > _MOST_INPUTS and not self._shared.parallel:
@@ -176,16 +178,35 @@ class JudgeResources:
         return secret_inputs
 
     def extend_inputs(self, secret_inputs: SecretInputs, seeds: int) -> None:
-        """Draws input sets until there are `seeds`. Raises `BadInput` if the reference's outputs do not depend on them."""
+        """Draws input sets until there are `seeds`."""
         with self._shared.draw_lock:
             extend(self.ask, secret_inputs, seeds)
-            if self._shared.output_notes is None and seeds > 1:
-                refusal, notes = degenerate.check_reference(self.ask, secret_inputs)
-                if refusal:
-                    raise BadInput(refusal)
-                self._shared.output_notes = tuple(notes)
             for note in self._shared.output_notes or ():
                 secret_inputs.remark(note)
+
+    def _draw(self, terms: InputTerms) -> SecretInputs:
+        """Draws secret parameters. The first time it finds out whether the reference's outputs depend on inputs and parameters:
+        if they hardly do as constructed, weights are scaled up from then on. Raises `BadInput` if they still do not."""
+        shared = self._shared
+
+        def drawn() -> SecretInputs:
+            return draw(self.ask, kept=terms.kept, alike=terms.alike, amplified=shared.amplified)
+
+        made = drawn()
+        if shared.output_notes is None:
+            extend(self.ask, made, 2)
+            refusal, notes = degenerate.check_reference(self.ask, made)
+            if refusal and made.renewed:
+                self.discard(made)
+                shared.amplified = True
+                made = drawn()
+                extend(self.ask, made, 2)
+                refusal, notes = degenerate.check_reference(self.ask, made)
+                notes.append(_AMPLIFIED)
+            if refusal:
+                raise BadInput(refusal)
+            shared.output_notes = tuple(notes)
+        return made
 
     def new_builder(self) -> Builder:
         """Returns a builder whose worker process starts with its first build."""

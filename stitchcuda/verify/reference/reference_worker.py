@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import timed_contents, variants
-from stitchcuda.verify.inputs.reseeding import is_constant, perturb, perturb_far
+from stitchcuda.verify.inputs.reseeding import amplify, is_constant, perturb, perturb_far
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
@@ -128,8 +128,8 @@ class ReferenceWorker:
         answers with all in the block `state`.
 
         Names in `keep` stay as constructed: the program has no parameter for them, and draws its own with the constructor's
-        seed. The names of each group in `alike` get the same values. Where the reference's outputs have fewer finite numbers
-        with the new values, it keeps its own, and the answer's note says so.
+        seed. The names of each group in `alike` get the same values. `amplified`: weights are scaled up as well. Where the
+        reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note says so.
         """
         reference = self._loaded()
         self._set(self._original)
@@ -140,7 +140,7 @@ class ReferenceWorker:
             args, kwargs = reference.inputs(message["seed"])
             with self._explained(args, kwargs):
                 before = _finite(run(reference.module, args, kwargs))
-            self._draw_state(message["seed"], keep, message["alike"])
+            self._draw_state(message["seed"], keep, message["alike"], amplified=message["amplified"])
             try:
                 problem = "does not stay finite" if _finite(run(reference.module, args, kwargs)) < before else ""
             except Exception as error:
@@ -156,13 +156,14 @@ class ReferenceWorker:
         return {"note": note, "state": state}
 
     @torch.no_grad()
-    def _draw_state(self, seed: int, keep: set[str], alike: list[list[str]]) -> None:
+    def _draw_state(self, seed: int, keep: set[str], alike: list[list[str]], *, amplified: bool) -> None:
         """Gives the module's state new values, tensor by tensor, since all of it may be half of the GPU's memory."""
         generator = torch.Generator(self._device).manual_seed(seed)
         state, parameters = self._state(), self._parameter_names()
         grouped = {name: torch.empty(0) for group in alike for name in group}
         for name, value in self._original.items():
             drawn = perturb(name, value.to(self._device), parameters, generator)
+            drawn = amplify(drawn) if amplified and name in parameters else drawn
             if name in grouped:
                 grouped[name] = drawn
             elif name not in keep:
