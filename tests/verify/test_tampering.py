@@ -153,6 +153,8 @@ logging.getLogger("p").warning("hello %s", f(1))
 import os, tempfile, pathlib
 os.makedirs(os.path.join(os.getcwd(), "build"), exist_ok=True)
 pathlib.Path(tempfile.mkdtemp(), "kernel.cu").write_text("// mine")
+with tempfile.TemporaryFile() as unnamed:
+    unnamed.write(b"mine")
 open("/proc/cpuinfo").read() + open("/proc/self/status").read()
 warnings.warn("careful")
 import inspect, traceback, contextlib

@@ -311,7 +311,7 @@ def _outside(path: Any, own: str) -> str:
     if not isinstance(path, str | bytes | PathLike):
         return ""                          # a file descriptor that is already open
     full = abspath(fsdecode(path))
-    return "" if f"{full}/".startswith(own) or full.startswith(_FREE) else f"writes to {full[:80]}, outside of its folder"
+    return "" if f"{full}/".startswith(own) or f"{full}/".startswith(_FREE) else f"writes to {full[:80]}, outside of its folder"
 
 
 def _passes_on(frame: FrameType, library: tuple[str, ...]) -> bool:
