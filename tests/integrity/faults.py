@@ -68,10 +68,6 @@ class ModelNew(nn.Module):
 
 # `state_dict` is called between the call and the writing of its outputs, when the worker holds the blocks for both.
 _RESULTS = '''
-    def state_dict(self, *args, **kwargs):
-        for fd in blocks():
-            {deed}
-        return super().state_dict(*args, **kwargs)
 
 
 def blocks():
@@ -141,8 +137,8 @@ def kernel(name: str, mode: int, *said: str, on: str = "both") -> Fault:
 
 
 def result(name: str, deed: str, *said: str) -> Fault:
-    """Something done to the blocks of a call, with the descriptor `fd`, before the judge has them read."""
-    return Fault(name, _files(methods=_RESULTS.replace("{deed}", deed)), said, "sim")
+    """Something done to the empty blocks of a call's answer, each with the descriptor `fd`, before it is written."""
+    return Fault(name, _files(after=f"[{deed} for fd in blocks()]", methods=_RESULTS), said, "sim")
 
 
 def forged(name: str, deed: str) -> Fault:
@@ -238,11 +234,11 @@ PYTHON = (
 )
 RESULTS = (
     result("closes the blocks", "os.close(fd)", "raised", "cannot be", "Bad file descriptor"),
-    result("another file for results", "os.dup2(os.open('/dev/null', os.O_RDWR), fd)", "raised", "cannot be"),
-    result("a socket for results", "os.dup2(0, fd)", "raised", "cannot be", "crashed"),
+    result("another file for results", "os.dup2(os.open('/dev/null', os.O_RDWR), fd)", "were changed after"),
+    result("a socket for results", "os.dup2(0, fd)", "were changed after", "raised", "cannot be", "crashed"),
     result("results cut short", "os.ftruncate(fd, 100)", "Operation not permitted"),
     result("results without end", "os.ftruncate(fd, 1 << 27)", "Operation not permitted"),
-    result("inputs of its own", "os.pwrite(fd, bytes(64), 0)", "Operation not permitted"),
+    result("results of its own", "os.pwrite(fd, bytes(64), 0)", ""),
     result("results nobody may read", "os.fchmod(fd, 0)", ""),
     result(
         "results that change", "threading.Thread(target=keep_writing, daemon=True).start()",

@@ -41,7 +41,7 @@ from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.program.build_interceptor import Interceptor
 from stitchcuda.verify.program.failures import ProgramError, describe_failure
 from stitchcuda.verify.program.kernel_switches import switches
-from stitchcuda.verify.program.native_copy import NativeCopy, copy_natively
+from stitchcuda.verify.program.native_copy import NativeCopy, copy_natively, count_on_gpu
 from stitchcuda.verify.program.state_loading import StateLoading
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock
@@ -205,13 +205,15 @@ class ProgramWorker:
         for tensor in outputs:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
+        plain = [alias(tensor) for tensor in outputs]  # without attributes that hide its methods
+        for tensor in plain:
             if tensor.is_meta:
                 raise ProgramError("forward returned a tensor on the device meta, which has no values")
             end = (int(tensor.storage_offset()) + extent(tensor)) * tensor.itemsize
             if tensor.numel() and end > tensor.untyped_storage().nbytes():
                 raise ProgramError("forward returned something that cannot be judged: a tensor whose memory was given back")
         self._synchronize()
-        return copy_natively([alias(tensor) for tensor in outputs], self._clock)
+        return copy_natively(plain, self._clock)
 
     def _write(self, message: dict[str, Any], outputs: list[NativeCopy], given: list[torch.Tensor]) -> dict[str, Any]:
         """Writes copies of the outputs of a call, the inputs as they are after it, and the state that the reference's calls
@@ -298,7 +300,7 @@ class ProgramWorker:
             nonlocal structure, returned
             structure, outputs = result
             returned = self._copies(outputs)
-            return sum(copy.on_gpu for copy in returned)
+            return count_on_gpu(returned)
 
         with torch.no_grad(), interceptor.running():
             found = device_time.record(
