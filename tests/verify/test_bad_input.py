@@ -43,6 +43,8 @@ REFERENCE = """
 import os, time
 import torch
 from torch import nn
+
+pytestmark = pytest.mark.more
 CALLS = 0
 
 class Model(nn.Module):
