@@ -38,13 +38,12 @@ from tests.marks import more_but
 from tests.verify.judge_parts import Bench
 from tests.verify.test_comparisons import Stage, X
 
+pytestmark = pytest.mark.more
 NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
 REFERENCE = """
 import os, time
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.more
 CALLS = 0
 
 class Model(nn.Module):
