@@ -51,8 +51,8 @@ from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput, SessionBusy, SessionLost, StitchError
 from stitchcuda.graph.approval import questions, resume_command
 from stitchcuda.graph.graph import Graph, build_graph, thread
+from stitchcuda.graph.graph_input import GraphInput
 from stitchcuda.graph.opening import WANTED, check_settings
-from stitchcuda.graph.request import Request as Asked
 from stitchcuda.store import Workspace, write_atomically
 from stitchcuda.store.serializer import serializer
 from stitchcuda.tools.device.device import resolve_target
@@ -80,7 +80,7 @@ class Turn:
         self.connection: psycopg.AsyncConnection[Any] | None = None
 
     async def take(self) -> bool:
-        """Whether it is ours. Asked again it stays so, and is taken anew where the connection was lost."""
+        """Whether it is ours. GraphInput again it stays so, and is taken anew where the connection was lost."""
         if self.connection is None or self.connection.closed:
             self.connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **SILENT)
             await self.connection.execute(KEEPALIVE)
@@ -229,8 +229,8 @@ def checked(asked: dict[str, Any], session: str) -> dict[str, Any]:
     """The graph's input; a reference's text is stored as a file first. Raises StitchError for what cannot be meant."""
     named = [asked[key] for key in ("source", "reference") if key in asked]
     source, reference = asked.pop("source", None), str(asked.get("reference"))
-    if unknown := asked.keys() - Asked.__annotations__.keys():
-        raise BadInput(f"a session has no {', '.join(sorted(unknown))}: it has {', '.join(Asked.__annotations__)}")
+    if unknown := asked.keys() - GraphInput.__annotations__.keys():
+        raise BadInput(f"a session has no {', '.join(sorted(unknown))}: it has {', '.join(GraphInput.__annotations__)}")
     if len(named) != 1 or not isinstance(named[0], str):
         raise BadInput('give what to speed up: {"reference": PATH} or {"source": TEXT}')
     settings = {key: value for key, value in asked.items() if key not in ("reference", "session", "device")}

@@ -21,8 +21,8 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.graph.graph_input import GraphInput, RequestedSettings
 from stitchcuda.graph.opening import open_context, open_record, open_tools
-from stitchcuda.graph.request import Request, RequestedSettings
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
 from stitchcuda.state import State
@@ -90,7 +90,7 @@ def reset_for_new_reference(state: State) -> State:
     reference = state.get("reference")
     if not state.get("baseline") or not reference or _DIGEST.fullmatch(reference):
         return state
-    fresh = {key: value for key, value in state.items() if key in Request.__annotations__}
+    fresh = {key: value for key, value in state.items() if key in GraphInput.__annotations__}
     with closing(Workspace()) as home:
         if state.get("session") in home.store.names():
             del fresh["session"]           # left by the earlier session

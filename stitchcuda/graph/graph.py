@@ -16,7 +16,7 @@ from langgraph.types import Checkpointer
 
 from stitchcuda.graph import routes
 from stitchcuda.graph.candidates import fan_out
-from stitchcuda.graph.request import Opening, Request
+from stitchcuda.graph.graph_input import GraphInput, Opening
 from stitchcuda.graph.runtime import RunContext, check_input, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
@@ -30,13 +30,13 @@ from stitchcuda.nodes.search_docs import search_docs
 from stitchcuda.nodes.verifier import verifier_by
 from stitchcuda.state import Settings, State
 
-Graph = CompiledStateGraph[State, RunContext, Request, State]
+Graph = CompiledStateGraph[State, RunContext, GraphInput, State]
 
 
 def build_graph(checkpointer: Checkpointer = None) -> Graph:
     """Returns the compiled graph. Invoked with `{"reference": path}` and no context, it makes a session from that input.
     `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own)."""
-    graph = StateGraph(State, context_schema=RunContext, input_schema=Request, output_schema=State)
+    graph = StateGraph(State, context_schema=RunContext, input_schema=GraphInput, output_schema=State)
     step = partial(node, build=build_graph)
     graph.add_node("baseline", step("baseline", baseline), input_schema=Opening)
     graph.add_node("planner", step("planner", planner))

@@ -22,7 +22,7 @@ from stitchcuda.graph.approval import track_answers, wait
 from stitchcuda.graph.borrowed_context import FIRST, SIDE_BY_SIDE, borrow_context, record_references, reset_for_new_reference
 from stitchcuda.graph.checkpoint_mirror import mirror
 from stitchcuda.graph.events import Streaming, stream_events
-from stitchcuda.graph.request import check_keys
+from stitchcuda.graph.graph_input import check_keys
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
 from stitchcuda.store.session_snapshot import with_tuples

@@ -2,7 +2,7 @@
 
 `langgraph.json` names it. `{"reference": "examples/transformer_block.py"}` is enough as input.
 
-Where to look next: `graph/request.py` (the input), `graph/graph.py` (the wiring).
+Where to look next: `graph/graph_input.py` (the input), `graph/graph.py` (the wiring).
 """
 
 from __future__ import annotations

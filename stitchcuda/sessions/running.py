@@ -21,8 +21,8 @@ from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError
 from stitchcuda.graph.approval import Question, lay_out, questions, resume_command
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
+from stitchcuda.graph.graph_input import GraphInput
 from stitchcuda.graph.opening import open_context, open_tools
-from stitchcuda.graph.request import Request
 from stitchcuda.graph.runtime import RunContext
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
@@ -86,7 +86,7 @@ def _tools(home: Workspace, record: SessionRecord, device: str | None, baseline:
 class _Start(NamedTuple):
     """How to start the graph: `request` is its input, None to go on from the last checkpoint."""
 
-    request: Request | Command[Any] | None
+    request: GraphInput | Command[Any] | None
     resumed: bool
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, sync_playwright
+from playwright.sync_api import Browser, Locator, expect, sync_playwright
 from playwright.sync_api import Page as Tab
 
 from stitchcuda.report.page import comparison_page, session_page
@@ -221,11 +221,11 @@ def test_links_lead_to_what_they_name_and_open_it(opened: Opened) -> None:
         assert box["y"] < 900
     seen.tab.locator("a.step").nth(3).click()
     attempt = seen.tab.locator("#attempt-4")
-    assert attempt.get_attribute("open") is not None
+    expect(attempt).to_have_attribute("open", "")
     assert attempt.locator("pre.diff").count() > 0
     again = opened("recorded", at="#attempt-2")
     assert again.drawn() == "light"
-    assert again.tab.locator("#attempt-2").get_attribute("open") is not None
+    expect(again.tab.locator("#attempt-2")).to_have_attribute("open", "")
 
 
 def test_a_link_that_was_followed_opens_its_attempt_again(opened: Opened) -> None:
@@ -237,11 +237,11 @@ def test_a_link_that_was_followed_opens_its_attempt_again(opened: Opened) -> Non
         seen.tab.get_by_role("button", name=hide).click()
         link.click()
         assert attempt.is_visible()
-        assert attempt.get_attribute("open") is not None
+        expect(attempt).to_have_attribute("open", "")
         assert seen.tab.evaluate("document.activeElement.parentElement.id") == "attempt-1"
     seen.tab.get_by_role("button", name="Close all").click()
     link.press("Enter")
-    assert attempt.get_attribute("open") is not None
+    expect(attempt).to_have_attribute("open", "")
 
 
 def test_everything_can_be_done_by_keyboard(opened: Opened) -> None:
@@ -265,10 +265,10 @@ def test_everything_can_be_done_by_keyboard(opened: Opened) -> None:
         place = str(seen.tab.evaluate("document.activeElement.closest('[id]')?.id + ' ' + document.activeElement.tagName"))
         if place == "figure-best SUMMARY" and place not in reached:
             keys.press("Enter")
-            assert seen.tab.locator("#figure-best details").get_attribute("open") is not None
+            expect(seen.tab.locator("#figure-best details")).to_have_attribute("open", "")
         if place == "attempt-1 SUMMARY" and place not in reached:
             keys.press("Enter")
-            assert seen.tab.locator("#attempt-1").get_attribute("open") is not None
+            expect(seen.tab.locator("#attempt-1")).to_have_attribute("open", "")
         reached.add(place)
         if place == "notes SUMMARY":
             break
@@ -298,7 +298,7 @@ def test_attempts_are_filtered(opened: Opened) -> None:
     seen.tab.get_by_role("button", name="wrong 2").click()
     assert [one.is_visible() for one in attempts.all()] == [False, False, False, True, True, False]
     seen.tab.get_by_role("button", name="Open all").click()
-    assert attempts.nth(3).get_attribute("open") is not None
+    expect(attempts.nth(3)).to_have_attribute("open", "")
     seen.tab.locator("a.step").first.click()  # a link to one that is filtered out shows it
     assert attempts.first.is_visible()
 

@@ -20,6 +20,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
+from pathlib import Path
 from secrets import token_hex
 from select import select
 from time import monotonic
@@ -27,6 +28,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from stitchcuda.state import Record
 from stitchcuda.verify.messages import json_text
 from stitchcuda.verify.messages.tensor_block import TensorBlock, WireError
 
@@ -243,10 +245,17 @@ def take_blocks(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place_blocks(value: Any, blocks: list[TensorBlock], mark: str) -> Any:
-    """Returns a message in which a dict with the secret `mark` stands for each block; the blocks are appended to `blocks`."""
+    """Returns a message as JSON: each record as an object of its fields, and for each block, which is appended to `blocks`, an
+    object with the secret `mark`."""
     if isinstance(value, TensorBlock):
         blocks.append(value)
         return {**value.facts(len(blocks) - 1), "mark": mark}
+    if isinstance(value, Record):
+        return value.model_dump(mode="json")
+    if hasattr(value, "__dataclass_fields__"):
+        value = vars(value)
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, Mapping):
         return {key: _place_blocks(item, blocks, mark) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -18,24 +18,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.messages import build_orders, out_of_memory
+from stitchcuda.verify.messages.request import Request, answer_type, read
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.library_grants import grant_library
 
 _LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
 _MOST_REASON = 20_000                      # characters of an error that a worker reports
+_MOST_NAMED = 200                          # characters of a field's path, and of what is wrong with it
 _MOST_ORDERS = 1000                        # build orders during one request
 _MOST_DIFFERENT = 200                      # different build orders of one worker: each may add a library to the cache
 _MOST_ORDERED = 64 * 2**20                 # characters of all its different orders together
 
 
+_Answer = TypeVar("_Answer")
 Kind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
 
 
@@ -138,6 +143,17 @@ class Worker:
             reason = str(answer["error"])[:_MOST_REASON]
             raise WorkerFailed(answer.get("kind", "error"), reason, answer.get("missing"), answer.get("held"))
         return answer
+
+    def request(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:
+        """Sends a request and returns its answer. As `ask` does."""
+        fields = self.ask(type(request).__name__, seconds=seconds, doing=doing, **vars(request))
+        try:
+            return read(answer_type(request), fields)
+        except ValidationError as error:
+            self.kill()
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            why = f"{place[:_MOST_NAMED]}: {error.errors()[0]['msg'][:_MOST_NAMED]}"
+            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {why}") from error
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         """Receives the answer. Build orders that come before it are passed on; their time does not count."""

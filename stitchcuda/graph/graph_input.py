@@ -55,13 +55,13 @@ class Named(TypedDict, total=False):
     session: Annotated[str, Field(description="the session's name; numbered after the reference by default")]
 
 
-class Request(Named, RequestedSettings, total=False):
+class GraphInput(Named, RequestedSettings, total=False):
     """The graph's input. Only `reference` is needed."""
 
 
 def check_keys(given: Any) -> None:
-    """Raises BadInput for an input with a key that `Request` does not have, and names the key that was probably meant."""
-    known = list(get_type_hints(Request))
+    """Raises BadInput for an input with a key that `GraphInput` does not have, and names the key that was probably meant."""
+    known = list(get_type_hints(GraphInput))
     unknown = next((key for key in given if key not in known), None) if isinstance(given, dict) else None
     if unknown is not None:
         near = get_close_matches(str(unknown), known, n=1)

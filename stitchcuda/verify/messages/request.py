@@ -1,0 +1,71 @@
+"""What one process asks another, and what it answers: frozen dataclasses, whose fields travel as a JSON object.
+
+`class Call(Request[Called])` says that the record `Called` answers the record `Call`. The judge makes records of what it
+receives with `read`, which checks every field, since a program's worker may send anything. A program's worker makes them
+without a check: it trusts the judge, and a program may have replaced what would check. Nothing here sends anything.
+Where to look next: `verify/messages/wire.py` (sends them), `verify/processes/worker.py` (asks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Generic, TypeVar, cast, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+Answer_co = TypeVar("Answer_co", covariant=True)
+_Read = TypeVar("_Read")
+
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+"""A whole number that an untrusted process reports; True is none."""
+
+
+class Request(Generic[Answer_co]):
+    """The base of all requests. A subclass is a frozen dataclass; its type argument is the record of its answer."""
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+
+class Answer:
+    """The base of all answers. A subclass is a frozen dataclass."""
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class Done(Answer):
+    """The answer to a request that only has to be carried out."""
+
+
+@dataclass(frozen=True)
+class Failed(Answer):
+    """The answer to a request that could not be carried out.
+
+    `kind`: see `verify/processes/worker.py`. `missing`, `held`: see `WorkerFailed` there.
+    """
+
+    error: str                             # a sentence, or a traceback where it is our defect
+    kind: str = "error"
+    missing: list[str] | None = None
+    held: int = 0
+
+
+def answer_type(request: Request[_Read]) -> type[_Read]:
+    """Returns the record that answers a request: the type argument of its base."""
+    (base,) = type(request).__orig_bases__  # type: ignore[attr-defined]
+    (answer,) = get_args(base)
+    found: type[_Read] = answer
+    return found
+
+
+def read(kind: type[_Read], fields: Mapping[str, Any]) -> _Read:
+    """Makes a record of received fields. Raises `pydantic.ValidationError` where one is missing, unknown or of another type."""
+    made: _Read = _adapter(cast(Any, kind)).validate_python(fields)
+    return made
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
