@@ -80,7 +80,7 @@ class Turn:
         self.connection: psycopg.AsyncConnection[Any] | None = None
 
     async def take(self) -> bool:
-        """Whether it is ours. GraphInput again it stays so, and is taken anew where the connection was lost."""
+        """Whether it is ours. Asked again it stays so, and is taken anew where the connection was lost."""
         if self.connection is None or self.connection.closed:
             self.connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True, **SILENT)
             await self.connection.execute(KEEPALIVE)
