@@ -58,6 +58,28 @@ def _flat(
     return module, args, kwargs
 
 
+class CallsItsPartsThroughFunctions(nn.Module):
+    """As minGPT's block does (KernelBench level 3, problem 44)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = parts = nn.ModuleDict({"wide": nn.Linear(8, 16), "narrow": nn.Linear(16, 8)})
+        self.mlpf = lambda x: parts["narrow"](torch.tanh(parts["wide"](x)))
+        self.widened = lambda x, given=parts: given["wide"](x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        narrow: Tensor = self.mlpf(x)
+        wide: Tensor = self.widened(x)
+        return narrow + wide.sum(-1, keepdim=True)
+
+
+def test_parameters_that_a_function_of_the_module_uses_are_state() -> None:
+    module = CallsItsPartsThroughFunctions()
+    captured = trace(module, (torch.randn(4, 8),), {})
+    assert sorted(entry.key for entry in captured.graph.state) == sorted(module.state_dict())
+    assert not captured.constants
+
+
 def test_updates_of_batch_norm_are_found_in_training_only() -> None:
     trained, evaluated = capture(*_flat(case("residual_train"))), capture(*_flat(case("residual_eval")))
     keys = {entry.spec.name: entry.key for entry in trained.state}

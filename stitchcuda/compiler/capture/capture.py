@@ -12,7 +12,6 @@ Where to look next: `compiler/capture/walk.py` (the second run), `compiler/captu
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from stitchcuda.compiler.capture.dependencies import base_name, reads
+from stitchcuda.compiler.capture.module_copy import copy_module
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.capture.walk import Capture, Uncapturable, Walk
 
@@ -50,7 +50,7 @@ def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, o
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exported = torch.export.export(copy.deepcopy(module), args, kwargs, strict=False)
+            exported = torch.export.export(copy_module(module), args, kwargs, strict=False)
             captured = Walk(module, args, kwargs, observe).run(exported)
             _compare_updates(module, captured.graph, exported)
             return captured
