@@ -12,8 +12,7 @@ Where to look next: `verify/compare/narrow_outputs.py` (16-bit outputs), `verify
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -52,15 +51,6 @@ class Measure(Record):
     share: narrow_outputs.RoundingShare | None = None      # for 16-bit outputs only
 
 
-def bounds_as_json(bounds: Mapping[str, Bound]) -> dict[str, Any]:
-    """Returns bounds, by output's name, as a message has them; `bounds_from_json` is the inverse."""
-    return {name: allowed.model_dump(mode="json") for name, allowed in bounds.items()}
-
-
-def bounds_from_json(message: Mapping[str, Any]) -> dict[str, Bound]:
-    return {name: Bound.model_validate(allowed) for name, allowed in message.items()}
-
-
 def eps(dtype: torch.dtype) -> float:
     """One unit in the last place at 1; 0.0 for integers and booleans, which must be exact."""
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
@@ -92,7 +82,7 @@ def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
     return pool_measures([measure_error(own, true) for own, true in zip(expected, exact, strict=True)])
 
 
-def pool_measures(measures: list[Measure]) -> Bound:
+def pool_measures(measures: Sequence[Measure]) -> Bound:
     """The bound for one output from the reference's errors over all input sets: on a single set they can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
