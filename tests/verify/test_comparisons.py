@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.inputs.reference_requests import CompareAnswer, Comparison, FindChanged, Forget, Receive, Received
+from stitchcuda.verify.inputs.reference_requests import CompareAnswer, ComparedAnswer, FindChanged, Forget, Receive, Received
 from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
@@ -37,7 +37,7 @@ class Stage:
             inputs.with_layout(fill(inputs, [X])), states.with_layout(fill(states, [])),
         ))  # fmt: skip
 
-    def compare(self, name: str = "a") -> Comparison:
+    def compare(self, name: str = "a") -> ComparedAnswer:
         allowed = {"output": bound.pool_measures(self.set.measures[:1])}
         return self.comparisons.compare(
             CompareAnswer(name, self.set, allowed, outputs_only=False, state=self.state, given_back=("weight",))
@@ -83,19 +83,12 @@ def test_what_cannot_be_read_is_said_and_what_is_lost_is_no_answer() -> None:
         stage.compare()
 
 
-def test_a_set_that_is_not_in_memory_is_read_from_its_blocks() -> None:
-    stage = Stage()
-    stage.comparisons._expected._sets.clear()
-    stage.receive(X * WEIGHT)
-    assert stage.compare().reasons == ()
-
-
 def test_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     stage.receive(X * WEIGHT)
     compare, full = stage.comparisons._compare, [True]
 
-    def scarce(*arguments: Any) -> Comparison:
+    def scarce(*arguments: Any) -> ComparedAnswer:
         if full:
             full.clear()
             raise torch.OutOfMemoryError("CUDA out of memory")

@@ -18,7 +18,7 @@ import torch
 
 from stitchcuda.state import OutputError, Record
 from stitchcuda.verify.compare import narrow_outputs, reference_error
-from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Float64Output, Magnitudes, differences
+from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Float64Output, Magnitudes
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
@@ -56,12 +56,16 @@ def eps(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
+def measure_error(own: torch.Tensor, exact: torch.Tensor) -> Measure:
     """Measures how far the reference's output `own` is from its float64 output `exact`."""
+    return _measure(own, Float64Output(exact))
+
+
+def _measure(own: torch.Tensor, exact: Float64Output) -> Measure:
     unit = eps(own.dtype)
     if unit == 0.0:
         return Measure(unit=unit, worst=0.0, norm=0.0)
-    found = differences(own, exact)
+    found = exact.against(own)
     if unit >= _COARSE:
         found = Differences(Magnitudes((found.error.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
     size, scale = found.size.norm, found.size.largest
@@ -109,7 +113,7 @@ def judge(
     name: str,
     given: torch.Tensor,
     expected: torch.Tensor,
-    exact: torch.Tensor | Float64Output,
+    exact: torch.Tensor,
     allowed: Bound,
     own: Measure | None = None,
 ) -> OutputError:
@@ -136,10 +140,10 @@ def judge(
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    known = reference_error.as_float64_output(exact)
+    known = Float64Output(exact)
     found = known.against(given)
     if narrow_outputs.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, known)]))
+        allowed = _at_least(allowed, pool_measures([own or _measure(expected, known)]))
     worst, norm = found.error.largest, found.error.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""

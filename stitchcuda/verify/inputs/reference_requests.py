@@ -349,7 +349,7 @@ class FindChanged(Request[Names]):
 
 
 @dataclass(frozen=True)
-class Comparison(Answer):
+class ComparedAnswer(Answer):
     """The error of every output and updated buffer, sentences on everything that is wrong, and remarks."""
 
     errors: tuple[OutputError, ...]
@@ -358,7 +358,7 @@ class Comparison(Answer):
 
 
 @dataclass(frozen=True)
-class CompareAnswer(Request[Comparison]):
+class CompareAnswer(Request[ComparedAnswer]):
     """Compares a program's answer with the reference's outputs for `given`. Each answer can be compared once."""
 
     answer: str

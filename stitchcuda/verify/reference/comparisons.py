@@ -19,11 +19,9 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.state import OutputError
 from stitchcuda.verify.compare import bound, degenerate_outputs
-from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
-from stitchcuda.verify.compare.reference_error import Float64Output
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.reference_requests import Comparison, InputSet, Names, TensorFacts
+from stitchcuda.verify.inputs.reference_requests import ComparedAnswer, InputSet, Names, TensorFacts
 from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.integrity.byte_traffic import extent_bytes
 from stitchcuda.verify.messages import tensor_block, wire
@@ -38,6 +36,7 @@ _HOST_REMARK = "limited: tensors were kept on the host in between, because the G
 _MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
 
 State = dict[str, torch.Tensor]
+Tensors = list[torch.Tensor]
 
 
 @dataclass
@@ -57,38 +56,33 @@ class AnswerLost(Exception):
 
 
 class Comparisons:
-    """The expected outputs of input sets and the answers of programs, in memory. `device`: "cuda" or "cpu". `use_state`: gives
-    the reference the parameters in a block, and returns them by name. `blocks`: makes new ones."""
+    """The answers of programs, in memory. `device`: "cuda" or "cpu". `use_state`: gives the reference the parameters in a
+    block, and returns them by name. `blocks`: makes new ones."""
 
     def __init__(self, device: str, use_state: Callable[[TensorBlock], State], blocks: Blocks) -> None:
         self._device = device
         self._use_state = use_state
         self._blocks = blocks
-        self._expected = ExpectedOutputs(device)
         self._answers: dict[str, ReceivedAnswer] = {}
         self._digests: tuple[str, dict[str, str]] = "", {}  # of the parameters in the block of this key, by name
 
     def keep(
         self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0
     ) -> InputSet:
-        """Puts a new set into blocks, and keeps its tensors in memory too."""
-        found = ExpectedOutput(inputs, list(expected.values()), [Float64Output(true) for true in exact.values()])
-        blocks = [self._blocks.pack(tensors) for tensors in (inputs, found.expected, list(exact.values()))]
+        """Puts a new set into blocks, and measures the reference's own errors."""
+        owns, truths = list(expected.values()), list(exact.values())
+        blocks = [self._blocks.pack(tensors) for tensors in (inputs, owns, truths)]
         try:
-            measures = found.measure_errors()
-            self._expected.put(blocks[1].key, found)
+            measures = tuple(map(bound.measure_error, owns, truths))
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            del found
             torch.cuda.empty_cache()
-            measures = ExpectedOutput(
-                [], [own.cpu() for own in expected.values()], [Float64Output(true.cpu()) for true in exact.values()]
-            ).measure_errors()
+            measures = tuple(bound.measure_error(own.cpu(), true.cpu()) for own, true in zip(owns, truths, strict=True))
         return InputSet(
             inputs=blocks[0], structure=structure, names=tuple(expected), expected=blocks[1], exact=blocks[2],
-            measures=tuple(measures), input_facts=tuple(map(_facts, inputs)),
-            output_facts=tuple(map(_facts, expected.values())), variant=variant, seed=seed,
+            measures=measures, input_facts=tuple(map(_facts, inputs)), output_facts=tuple(map(_facts, owns)),
+            variant=variant, seed=seed,
         )  # fmt: skip
 
     def receive(self, request: requests.Receive) -> requests.Received:
@@ -118,10 +112,10 @@ class Comparisons:
         before, after = self._answer(request.before).values, self._answer(request.after).values
         return Names(tuple(name for name, value in before.items() if name not in after or not same_bits(value, after[name])))
 
-    def compare(self, request: requests.CompareAnswer) -> Comparison:
+    def compare(self, request: requests.CompareAnswer) -> ComparedAnswer:
         answer, remark = self._answer(request.answer), _HOST_REMARK if self._blocks.on_host else ""
         try:
-            found = self._compare(request, answer, self._set(request.given))
+            found = self._compare(request, answer, self._device)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -133,11 +127,12 @@ class Comparisons:
                 None if answer.state is None else [tensor.cpu() for tensor in answer.state],
                 answer.digests,
             )
-            found = self._compare(request, answer, self._read_set(request.given, "cpu"))
-        return Comparison(found.errors, found.reasons, (*found.remarks, *filter(None, [remark])))
+            found = self._compare(request, answer, "cpu")
+        return ComparedAnswer(found.errors, found.reasons, (*found.remarks, *filter(None, [remark])))
 
-    def _compare(self, request: requests.CompareAnswer, answer: ReceivedAnswer, known: ExpectedOutput) -> Comparison:
+    def _compare(self, request: requests.CompareAnswer, answer: ReceivedAnswer, device: str) -> ComparedAnswer:
         names = request.given.names
+        inputs, expected, exact = _read_set(request.given, device)
         held = self._use_state(request.state)
         updated = {name.partition(":")[2] for name in names if name.startswith("buffer:")}
         changing = [name for name in request.given_back if name in updated]
@@ -152,9 +147,9 @@ class Comparisons:
             reasons.append(f"the program returns {returned} where the reference returns {wanted}")
             if found and ["output"] in (found, outputs):
                 reasons[-1] += ": only one of them is in a tuple, list or dict"
-        if len(answer.inputs) < len(known.inputs) and not request.outputs_only:
-            reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(known.inputs)} inputs")
-        for name, own, true, measure in zip(names, known.expected, known.truths, request.given.measures, strict=True):
+        if len(answer.inputs) < len(inputs) and not request.outputs_only:
+            reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(inputs)} inputs")
+        for name, own, true, measure in zip(names, expected, exact, request.given.measures, strict=True):
             kind, _, key = name.partition(":")
             if kind == "buffer":
                 if left is None:
@@ -181,7 +176,7 @@ class Comparisons:
             errors.append(bound.judge(name, value, own, true, request.bounds[name], measure))
         reasons += [_sentence(error) for error in errors if not error.ok]
         changed = {name.partition(":")[2] for name in names if name.startswith("input:")}
-        for position, (before, after) in enumerate(zip(known.inputs, answer.inputs, strict=False)):
+        for position, (before, after) in enumerate(zip(inputs, answer.inputs, strict=False)):
             if str(position) not in changed and not same_bits(before, after):
                 reasons.append(f"the program writes into its input {position}, which the reference leaves alone")
         if left is not None and (len(answer.state or []), len(answer.digests)) != (len(changing), len(others)):
@@ -190,31 +185,26 @@ class Comparisons:
             if digest != self._digest(request.state.key, name, held[name]):
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         answer.inputs, answer.state = [], None      # compared once; what the program returned may be compared again
-        return Comparison(tuple(errors), tuple(reasons), tuple(remarks))
+        return ComparedAnswer(tuple(errors), tuple(reasons), tuple(remarks))
 
     def find_wrong(self, request: requests.FindWrong) -> Names:
-        given, known = request.given, self._set(request.given)
-        values = [
-            value.to(own.device)
-            for value, own in zip(unpack(request.other.expected, self._device), known.expected, strict=True)
-        ]
-        each = zip(given.names, values, known.expected, known.truths, strict=True)
-        bounds = request.bounds
-        return Names(tuple(name for name, value, own, true in each if not bound.judge(name, value, own, true, bounds[name]).ok))
+        _, expected, exact = _read_set(request.given, self._device)
+        wrong: list[str] = []
+        for name, value, own, true in zip(
+            request.given.names, unpack(request.other.expected, self._device), expected, exact, strict=True
+        ):
+            if not bound.judge(name, value.to(own.device), own, true, request.bounds[name]).ok:
+                wrong.append(name)
+        return Names(tuple(wrong))
 
     def find_degenerate(self, request: requests.FindDegenerate) -> requests.DegenerateOutputs:
-        sets, reweighed = [self._set(given) for given in request.sets], request.reweighed
+        sets, reweighed = [_read_set(given, self._device)[1:] for given in request.sets], request.reweighed
         others = unpack(reweighed.exact, self._device) if reweighed.exact else []
-        on_cpu = any(true.exact.device.type == "cpu" for known in sets for true in known.truths)
-        if on_cpu:                         # some of it, or all
-            sets = [self._read_set(given, "cpu") for given in request.sets]
+        if any(true.device.type == "cpu" for _, exact in sets for true in exact):  # some of it, or all
+            sets = [_read_set(given, "cpu")[1:] for given in request.sets]
             others = [tensor.cpu() for tensor in others]
         judged, found = degenerate_outputs.find_degenerate(
-            request.sets[0].names,
-            [(known.expected, [true.exact for true in known.truths]) for known in sets],
-            dict(zip(reweighed.names, others, strict=True)),
-            request.bounds,
-            reweighed.parameters,
+            request.sets[0].names, sets, dict(zip(reweighed.names, others, strict=True)), request.bounds, reweighed.parameters
         )
         return requests.DegenerateOutputs(tuple(judged), found)
 
@@ -258,13 +248,6 @@ class Comparisons:
             raise AnswerLost("the reference's process ended while it held a program's answer")
         return self._answers[name]
 
-    def _set(self, given: InputSet) -> ExpectedOutput:
-        return self._expected.get(given.expected.key, lambda: self._read_set(given, self._device))
-
-    def _read_set(self, given: InputSet, device: str) -> ExpectedOutput:
-        inputs, expected, exact = (unpack(block, device) for block in (given.inputs, given.expected, given.exact))
-        return ExpectedOutput(inputs, expected, [Float64Output(true) for true in exact])
-
     def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
             return unpack(block, self._device, answer=True)
@@ -273,6 +256,11 @@ class Comparisons:
                 raise
             torch.cuda.empty_cache()
             return unpack(block, "cpu", answer=True)
+
+
+def _read_set(given: InputSet, device: str) -> tuple[Tensors, Tensors, Tensors]:
+    """Returns a set's inputs, the reference's outputs, and its float64 outputs."""
+    return unpack(given.inputs, device), unpack(given.expected, device), unpack(given.exact, device)
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
