@@ -12,8 +12,7 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import Settings
-from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.program.trial import LoadedProgram

@@ -25,7 +25,7 @@ from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import runtime_cache
 from stitchcuda.verify import client
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs.input_terms import InputTerms
+from stitchcuda.verify.inputs.secret_inputs import InputTerms
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.judge.judge_resources import JudgeResources
@@ -188,7 +188,7 @@ def test_memory_that_is_full_while_an_answer_is_copied_is_not_the_programs_fault
         patched.setattr(tensor_block, "_read", full)
         with pytest.raises(RuntimeError, match="can't allocate memory"):
             stage.receive(X)
-    assert stage.receive(X) == {"names": ["output"]}
+    assert stage.receive(X).names == ("output",)
 
 
 def checked(bench: Bench, path: Path) -> CheckResult:

@@ -207,3 +207,23 @@ def test_other_types(dtype: torch.dtype) -> None:
     assert bound.judge("output", own, own, exact, allowed).ok
     assert not bound.judge("output", torch.zeros_like(own), own, exact, allowed).ok
     assert bound.judge("output", own[:0], own[:0], exact[:0], allowed).ok
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.float64])
+@pytest.mark.parametrize("spoil", ["nothing", "one element", "a row", "an infinity"])
+def test_an_error_that_was_measured_before_changes_no_judgement(dtype: torch.dtype, spoil: str) -> None:
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    exact = torch.randn(64, 48, generator=torch.Generator().manual_seed(1), dtype=wide)
+    exact[3] *= 1e-4
+    if spoil == "an infinity" and not dtype.is_complex:
+        exact[5, 7] = float("inf")
+    own = exact.to(dtype)
+    given = own.clone()
+    if spoil == "one element":
+        given[9, 9] *= 1.5
+    if spoil == "a row":
+        given[3] *= 1.2
+    allowed = bound.bound([own], [exact])
+    first = bound.judge("output", given, own, exact, allowed)
+    assert first.ok == (spoil in ("nothing", "an infinity"))
+    assert bound.judge("output", given, own, exact, allowed, bound.measure_error(own, exact)) == first

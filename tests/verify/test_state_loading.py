@@ -13,8 +13,8 @@ import torch
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs.input_terms import InputTerms, read_reference_tensors
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.reference_requests import ReferenceTensor
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.failures import OtherState, ProgramError
@@ -264,15 +264,17 @@ def test_room_is_what_there_is_memory_for() -> None:
     assert taken.spare_sizes() == [48, 0, 1, 18]
 
 
-def nobody(do: str, **_: Any) -> dict[str, Any]:
-    raise AssertionError(do)
+def nobody(request: object) -> Any:
+    raise AssertionError(request)
 
 
 def test_numbers_of_two_kinds_are_not_alike() -> None:
-    facts: dict[str, Any] = {"shape": [], "parameter": False, "constant": True}
-    said = [{**facts, "name": name, "tied": name, "floating": name != "count"} for name in ("count", "scale", "other")]
+    said = [
+        ReferenceTensor(name, (), parameter=False, constant=True, tied=name, floating=name != "count")
+        for name in ("count", "scale", "other")
+    ]
     with pytest.raises(state_mismatch.OtherTerms) as caught:
-        state_mismatch.regroup_guessed(read_reference_tensors(said), InputTerms(), ["count", "scale", "other"])
+        state_mismatch.regroup_guessed(said, InputTerms(), ["count", "scale", "other"])
     assert caught.value.terms.alike == (("count",), ("scale", "other"))
 
 

@@ -10,10 +10,11 @@ import torch
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
+from stitchcuda.verify.inputs.reference_requests import Construction
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.reference.comparisons import same_bits
 
 
@@ -55,11 +56,9 @@ class Idle:
     ],
 )  # fmt: skip
 def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> None:
-    built = Construction(
-        init=pack([], "cpu"), init_structure=None, init_seed=0, training=False, state_names=[], precision="reference"
-    )  # fmt: skip
+    built = Construction(init=pack([], "cpu"), init_structure=None, init_seed=0, training=False, precision="reference")
     worker = Idle(answer)
     nothing = SecretInputs(state=pack([], "cpu"), renewed=True)
-    trial = Trial(worker, nothing, built, "cuda", Limits(), lambda do, **fields: {})  # type: ignore[arg-type]
+    trial = Trial(worker, nothing, built, "cuda", Limits(), lambda request: None)  # type: ignore[arg-type]
     assert trial.idle(0.3) == reason
     assert (worker.asked["do"], worker.asked["budget_s"]) == ("idle", 0.3)

@@ -13,10 +13,11 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, draw, extend
+from stitchcuda.verify.inputs.reference_requests import InputSet, LoadReference
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw, extend
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 from stitchcuda.verify.timing import rounds
 from stitchcuda.verify.timing.timed_calls import TimedCalls, handle_message
@@ -124,16 +125,12 @@ class Stage:
         path = folder / "reference.py"
         path.write_text(reference)
         self.worker = ReferenceWorker(folder, "sim")
-        said = {"path": str(path), "precision": "reference", "patience": 0.0}
-        self.facts = self.worker.load(said)
-        self.secret_inputs: SecretInputs = draw(self.ask, kept=frozenset(self.facts["state_names"]))
+        self.ask = self.worker.answer
+        self.built = self.ask(LoadReference(str(path), "reference", patience=0.0))
+        self.secret_inputs: SecretInputs = draw(self.ask, kept=frozenset(self.built.state_names))
         extend(self.ask, self.secret_inputs, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
-
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        said: dict[str, Any] = self.worker.handlers()[do](fields)
-        return said
 
     def local(self, name: str, program: Program, clock: VirtualClock) -> Local:
         scratch = self.folder / name
@@ -151,11 +148,7 @@ class Stage:
         return timed_inputs.draw(self.ask, self.secret_inputs, self.compare)
 
     def compare(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
-        built = Construction(
-            init=self.facts["init"], init_structure=None, init_seed=0, training=False,
-            state_names=self.facts["state_names"], precision="reference",
-        )  # fmt: skip
-        trial = Trial(None, self.secret_inputs, built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
+        trial = Trial(None, self.secret_inputs, self.built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
         return trial.compare_timed_call(given, secret_inputs, call)
 
     def timed(

@@ -21,7 +21,8 @@ from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs
+from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start

@@ -12,14 +12,13 @@ Where to look next: `verify/compare/narrow_outputs.py` (16-bit outputs), `verify
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from stitchcuda.state import OutputError, Record
 from stitchcuda.verify.compare import narrow_outputs, reference_error
-from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Float64Output, Magnitudes, differences
+from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Float64Output, Magnitudes
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
@@ -52,26 +51,21 @@ class Measure(Record):
     share: narrow_outputs.RoundingShare | None = None      # for 16-bit outputs only
 
 
-def bounds_as_json(bounds: Mapping[str, Bound]) -> dict[str, Any]:
-    """Returns bounds, by output's name, as a message has them; `bounds_from_json` is the inverse."""
-    return {name: allowed.model_dump(mode="json") for name, allowed in bounds.items()}
-
-
-def bounds_from_json(message: Mapping[str, Any]) -> dict[str, Bound]:
-    return {name: Bound.model_validate(allowed) for name, allowed in message.items()}
-
-
 def eps(dtype: torch.dtype) -> float:
     """One unit in the last place at 1; 0.0 for integers and booleans, which must be exact."""
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
+def measure_error(own: torch.Tensor, exact: torch.Tensor) -> Measure:
     """Measures how far the reference's output `own` is from its float64 output `exact`."""
+    return _measure(own, Float64Output(exact))
+
+
+def _measure(own: torch.Tensor, exact: Float64Output) -> Measure:
     unit = eps(own.dtype)
     if unit == 0.0:
         return Measure(unit=unit, worst=0.0, norm=0.0)
-    found = differences(own, exact)
+    found = exact.against(own)
     if unit >= _COARSE:
         found = Differences(Magnitudes((found.error.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
     size, scale = found.size.norm, found.size.largest
@@ -92,7 +86,7 @@ def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
     return pool_measures([measure_error(own, true) for own, true in zip(expected, exact, strict=True)])
 
 
-def pool_measures(measures: list[Measure]) -> Bound:
+def pool_measures(measures: Sequence[Measure]) -> Bound:
     """The bound for one output from the reference's errors over all input sets: on a single set they can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
@@ -119,7 +113,7 @@ def judge(
     name: str,
     given: torch.Tensor,
     expected: torch.Tensor,
-    exact: torch.Tensor | Float64Output,
+    exact: torch.Tensor,
     allowed: Bound,
     own: Measure | None = None,
 ) -> OutputError:
@@ -146,10 +140,10 @@ def judge(
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    known = reference_error.as_float64_output(exact)
+    known = Float64Output(exact)
     found = known.against(given)
     if narrow_outputs.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, known)]))
+        allowed = _at_least(allowed, pool_measures([own or _measure(expected, known)]))
     worst, norm = found.error.largest, found.error.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""

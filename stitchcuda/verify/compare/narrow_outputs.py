@@ -24,7 +24,7 @@ import torch
 
 from stitchcuda.state import Record
 from stitchcuda.verify.compare import reference_error
-from stitchcuda.verify.compare.reference_error import Differences, Float64Output, as_float64_output
+from stitchcuda.verify.compare.reference_error import Differences, Float64Output
 
 ULPS = 1.0                                 # for an element, on top of twice its rounding
 INSIDE = 5.0                               # times the largest error added inside; for slices, times that of similar slices
@@ -52,12 +52,11 @@ class RoundingShare(Record):
     carried: float                         # how many elements carry the output's norm
 
 
-def share(own: torch.Tensor, exact: torch.Tensor | Float64Output, found: Differences) -> RoundingShare:
-    """Splits the error `found` of the reference's output `own` into its parts."""
+def share(own: torch.Tensor, known: Float64Output, found: Differences) -> RoundingShare:
+    """Splits the error `found` of the reference's output `own` against `known` into its parts."""
     size = found.size.norm
     if size == 0.0:
         return RoundingShare(rounding=0.0, inside=0.0, even=1.0, carried=1.0)
-    known = as_float64_output(exact)
     least, error = known.against(known.exact.to(own.dtype)).error.norm, found.error.norm
     return RoundingShare(
         rounding=min(least, error) / size,

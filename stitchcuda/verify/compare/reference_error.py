@@ -60,7 +60,7 @@ class Magnitudes:
 
 
 class Float64Output:
-    """A float64 output with its magnitudes, which are computed once although many outputs are compared with it."""
+    """A float64 output with its magnitudes, each computed when first asked for."""
 
     def __init__(self, exact: torch.Tensor) -> None:
         self.exact = exact
@@ -75,7 +75,7 @@ class Float64Output:
         return self.exact.to(torch.complex128 if self.exact.dtype.is_complex else torch.float64)
 
     def against(self, given: torch.Tensor) -> Differences:
-        """The absolute errors of `given`."""
+        """|given - exact| and |exact| in float64, elementwise."""
         true = self._wide
         seen = given.to(true.dtype, copy=True)
         off = seen.sub_(true).abs_() if not true.dtype.is_complex else seen.sub_(true).abs()
@@ -91,15 +91,6 @@ class Differences:
 
     error: Magnitudes                      # absolute errors
     size: Magnitudes                       # magnitudes of the float64 output
-
-
-def as_float64_output(exact: torch.Tensor | Float64Output) -> Float64Output:
-    return exact if isinstance(exact, Float64Output) else Float64Output(exact)
-
-
-def differences(given: torch.Tensor, exact: torch.Tensor | Float64Output) -> Differences:
-    """|given - exact| and |exact| in float64, elementwise."""
-    return as_float64_output(exact).against(given)
 
 
 def classes(size: torch.Tensor, scale: float) -> torch.Tensor:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import secrets
 
-from stitchcuda.verify.compare.bound import bounds_as_json
-from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInputs
-from stitchcuda.verify.messages.tensor_block import TensorBlock
+from stitchcuda.verify.inputs.reference_requests import Ask, FindDegenerate, Reweigh, Reweighed
+from stitchcuda.verify.inputs.secret_inputs import ReferenceLost, SecretInputs
 
 
 def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[str]]:
@@ -20,18 +19,14 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     Needs two input sets, and asks the reference worker for one more run in float64, with other parameters.
     """
     first = secret_inputs.sets[0]
-    exact, reweighed, parameters = _with_other_parameters(ask, secret_inputs)
+    try:
+        reweighed = ask(Reweigh(secrets.randbits(31), secret_inputs.state, first))
+    except ReferenceLost:
+        reweighed = Reweighed()
     has_inputs = any(tensor.bytes for tensor in first.input_facts)
-    sets = secret_inputs.sets[:2] if has_inputs else [first]
-    answer = ask(
-        "find_degenerate",
-        sets=[given.message() for given in sets],
-        bounds=bounds_as_json(secret_inputs.bounds_of(secret_inputs.sets[:2])),
-        reweighed=exact,
-        reweighed_names=reweighed,
-        parameters=parameters,
-    )
-    names, found = answer["names"], answer["found"]
+    sets = secret_inputs.sets[: 2 if has_inputs else 1]
+    answer = ask(FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
+    names, found = answer.judged, answer.found
     outputs = [name for name in first.names if name.startswith("output")]
     if names and len(found) == len(names) and (len(first.names) == len(outputs) or not _writes_state(secret_inputs)):
         listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
@@ -43,14 +38,3 @@ def _writes_state(secret_inputs: SecretInputs) -> bool:
     """Whether a call writes floating-point inputs or buffers, such as running statistics, that can be judged too."""
     kinds = zip(secret_inputs.sets[0].names, secret_inputs.sets[0].output_facts, strict=True)
     return any(not name.startswith("output") and fact.floating for name, fact in kinds)
-
-
-def _with_other_parameters(ask: Ask, secret_inputs: SecretInputs) -> tuple[TensorBlock | None, list[str], int]:
-    """Computes the first set in float64 with other parameters. Returns (the outputs' block, their names, the number of
-    parameters). There are no names if there is no parameter or the reference fails with other ones."""
-    given, state = secret_inputs.sets[0], secret_inputs.state
-    try:
-        answer = ask("reweighed", seed=secrets.randbits(31), state=state, inputs=given.inputs, structure=given.structure)
-    except ReferenceLost:
-        return None, [], 0
-    return answer["exact"], list(answer["names"]) if answer["parameters"] else [], int(answer["parameters"])

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, answered_set, draw_set
+from stitchcuda.verify.inputs.reference_requests import Ask, ExpectTurned, FindMovable, InputSet, Lend
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw_set
+from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.messages.tensor_block import TensorBlock, new_block, snapshot, with_layouts
 
 CHECKED_CALLS = 5                          # timed calls whose outputs are compared
@@ -62,8 +64,8 @@ class TimedInputs:
         """The fields of the request to prepare for timing; no expected output is among them. `trusted`: it goes to the
         reference's worker, which gets the parameters too."""
         assert self._ask is not None
-        inputs = [input_set.inputs for input_set in self.sets]
-        lent = inputs if trusted else self._ask("lend", blocks=inputs, rooms={})["blocks"]
+        inputs = tuple(input_set.inputs for input_set in self.sets)
+        lent = inputs if trusted else self._ask(Lend(inputs)).blocks
         return {
             "sets": [
                 {"inputs": block, "structure": input_set.structure} for block, input_set in zip(lent, self.sets, strict=True)
@@ -130,17 +132,9 @@ class TimedInputs:
     def _ask_reference(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
         """Has the reference compute the set changed by `turn`; returns that set and how many output values are finite."""
         assert self._ask is not None
-        answer = self._ask(
-            "expect_rolled",
-            given=given.inputs,
-            structure=given.structure,
-            turn=turn,
-            moving=moving,
-            scaled=self.scaled,
-            state=self.secret_inputs.state,
-            sample=self._sample,
-        )
-        return answered_set(given.structure, answer), answer["finite"]
+        state = self.secret_inputs.state
+        answer = self._ask(ExpectTurned(given, state, turn, moving, scaled=self.scaled, sample=self._sample))
+        return answer.set, answer.finite
 
 
 def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: bool = True) -> TimedInputs:
@@ -153,8 +147,8 @@ def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: b
     sets = [secret_inputs.sets[0]]
     if sets[0].inputs.size <= _LARGE:
         sets += [draw_set(ask, fresh, variants=[GIVEN]) for _ in range(1, _SETS)]
-    found = ask("find_movable", sets=[input_set.inputs for input_set in sets])
-    moving, floats = found["moving"], found["floats"]
+    found = ask(FindMovable(tuple(input_set.inputs for input_set in sets)))
+    moving, floats = found.moving, found.floats
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(CHECKED_CALLS)]
     made = TimedInputs(secret_inputs, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
@@ -167,6 +161,6 @@ def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: b
         made.notes.append(
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
-    elif still := [f"{place}" for place in found["ordered"] if place not in moved]:
+    elif still := [f"{place}" for place in found.ordered if place not in moved]:
         made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made

@@ -16,7 +16,9 @@ from typing import Any
 from stitchcuda.counts import counted
 from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
+from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial, read_count
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
-from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import (
+    InputTerms,
     ReferenceKilled,
     ReferenceLost,
     SecretInputs,
@@ -210,11 +210,11 @@ class Examination:
                 return result
             with self._asking("reference's work"):
                 work = resources.reference_work()
-            result = result.model_copy(update={"whole": int(work["work"])})
+            result = result.model_copy(update={"whole": work.work})
             if trial.traced:
                 most = len(secret_inputs.sets[0].names) + str(secret_inputs.sets[0].structure).count("'tensor':")
-                alone = device_time.share_without_copies(work, trial.traced, trial.own, most=most)
-                taken = max(device_time.share_taken_over(work, trial.traced, trial.own), alone)
+                alone = device_time.share_without_copies(vars(work), trial.traced, trial.own, most=most)
+                taken = max(device_time.share_taken_over(vars(work), trial.traced, trial.own), alone)
                 shares = zip(("replaced", "exchanged"), taken, strict=True)
                 result = result.model_copy(update=dict(shares))
             # Done even if the worker reports no kernels: it need not be believed.

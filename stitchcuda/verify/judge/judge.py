@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.verify.inputs.reference_requests import CaptureReference
 from stitchcuda.verify.judge.examination import Examination
 from stitchcuda.verify.judge.interleaved_timing import InterleavedTiming
 from stitchcuda.verify.judge.judge_resources import JudgeResources
@@ -44,8 +45,7 @@ class JudgeProcess:
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
         constants = self.resources.scratch / "constants.safetensors"
-        answer = self.resources.ask("baseline", seed=secrets.randbits(31), constants=str(constants))
-        return {name: value for name, value in answer.items() if name != "ok"}
+        return vars(self.resources.ask(CaptureReference(secrets.randbits(31), str(constants))))
 
     def check(self, message: dict[str, Any]) -> dict[str, Any]:
         """Judge one program; `fresh` draws parameters and input sets that no program has seen."""

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits, for_data
@@ -24,16 +24,20 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings, Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.inputs import degenerate, input_terms
-from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
+from stitchcuda.verify.inputs import degenerate
+from stitchcuda.verify.inputs import reference_requests as requests
+from stitchcuda.verify.inputs.reference_requests import Construction, ReferenceWork
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
 from stitchcuda.verify.integrity.snapshot import snapshot
+from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
 from stitchcuda.verify.program.builder_worker import shared_folders
-from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.program.trial import Trial
+
+_Answer = TypeVar("_Answer")
 
 TIMINGS = 2
 """How often a winner is timed, each time in new processes."""
@@ -57,8 +61,8 @@ class _SharedState:
     """The reference's worker and its answers, shared by all checks that run at once."""
 
     reference: Worker | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    work: dict[str, Any] | None = None
+    built: Construction | None = None      # set when the reference was started, which comes first
+    work: ReferenceWork | None = None
     gpu: gpu_lock.GpuLock | None = None
     output_notes: tuple[str, ...] | None = None  # on outputs that can hardly be wrong; None: not looked at yet
     amplified: bool = False                # weights are scaled up: as constructed, outputs hardly depend on the inputs
@@ -225,33 +229,25 @@ class JudgeResources:
 
     def trial(self, worker: Worker, secret_inputs: SecretInputs) -> Trial:
         """Returns a trial of the program that is to be loaded in `worker`. Call its `forget` when it is no longer needed."""
-        return Trial(worker, secret_inputs, self.construction(), self.target, self.limits, self.ask)
+        assert self._shared.built is not None
+        return Trial(worker, secret_inputs, self._shared.built, self.target, self.limits, self.ask)
 
     def discard(self, secret_inputs: SecretInputs) -> None:
         """Has secret inputs overwritten that are needed no more; their memory is free once nobody holds them."""
         if self.target == "cuda":
-            self.ask("wipe", blocks=secret_inputs.blocks())
+            self.ask(requests.Wipe(secret_inputs.blocks()))
 
-    def construction(self) -> Construction:
-        """Returns how the reference was constructed. It must have been started (`reference_worker`)."""
-        facts = self._shared.facts
-        return Construction(
-            init=facts["init"], init_structure=facts["init_structure"], init_seed=facts["init_seed"],
-            training=facts["training"], state_names=facts["state_names"],
-            state=input_terms.read_reference_tensors(facts["state"]),
-            precision=self.settings.precision, gpu_bytes=self.gpu_bytes,
-        )  # fmt: skip
-
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, request: Request[_Answer]) -> _Answer:
         """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died, and
         `ReferenceKilled` if somebody killed it."""
+        doing, answer = _DOING.get(type(request), "answering the judge"), answer_type(request)
         with self._shared.ask_lock:
-            if do in ("forget", "wipe") and self._shared.reference is None:
-                return {}                  # what it held ended with it
+            if isinstance(request, requests.Forget | requests.Wipe) and self._shared.reference is None:
+                return answer()            # what it held ended with it
             try:
                 reference = self.reference_worker()
                 with self.turn():
-                    return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, _OTHERWISE), **fields)
+                    return reference.request(request, seconds=self.limits.baseline_s, doing=doing)
             except WorkerFailed as failure:
                 if failure.kind == "error":
                     raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
@@ -269,13 +265,14 @@ class JudgeResources:
         if shared.reference is None:
             shared.reference = Worker(self.forkserver, "reference", self.scratch, self.target, self.limits)
             try:
-                shared.facts = shared.reference.ask(
-                    "load", seconds=self.limits.load_s + _GRACE_S, doing="loading", path=self.path,
-                    precision=self.settings.precision, patience=self.limits.load_s, gpu_bytes=self.gpu_bytes,
+                patience, precision = self.limits.load_s, self.settings.precision
+                shared.built = shared.reference.request(
+                    requests.LoadReference(self.path, precision, patience, self.gpu_bytes), seconds=patience + _GRACE_S,
+                    doing="loading",
                 )  # fmt: skip
-                shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.facts["gpu"])  # one per process: turns nest
+                shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.built.gpu)  # one per process: turns nest
                 with self.turn():
-                    shared.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
+                    shared.reference.request(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
                 if failure.kind == "error":
@@ -289,10 +286,10 @@ class JudgeResources:
         if reference is not None:
             reference.close()
 
-    def reference_work(self) -> dict[str, Any]:
+    def reference_work(self) -> ReferenceWork:
         """Returns what one call of the reference costs, and on a GPU its trace. Recorded once."""
         if self._shared.work is None:
-            self._shared.work = self.ask("work", seed=secrets.randbits(31))
+            self._shared.work = self.ask(requests.RecordWork(secrets.randbits(31)))
         return self._shared.work
 
     def wait_for_memory(self, secret_inputs: SecretInputs) -> None:
@@ -306,11 +303,13 @@ def is_large(secret_inputs: SecretInputs, target: Target) -> bool:
     return secret_inputs.bytes_of_a_call() > _LARGE[target]
 
 
-_DOING = {
-    "baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs",
-    "receive": "being given a program's outputs", "compare": "being compared with a program",
-}  # fmt: skip
-_OTHERWISE = "answering the judge"
+_DOING: dict[type[Request[Any]], str] = {
+    requests.CaptureReference: "being captured",
+    requests.Renew: "running with other parameters",
+    requests.Expect: "running on secret inputs",
+    requests.Receive: "being given a program's outputs",
+    requests.CompareAnswer: "being compared with a program",
+}
 _REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
 
 

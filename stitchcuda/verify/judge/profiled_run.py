@@ -22,7 +22,8 @@ from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
-from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
+from stitchcuda.verify.inputs.reference_requests import Ask, SaveBlock
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.processes.library_grants import grant_library
 from stitchcuda.verify.processes.worker import Worker
@@ -67,7 +68,7 @@ class ProfiledRun:
             folder = Path(name)
             tensors = {"init": trial.built.init, "state": secret_inputs.state, "inputs": given.inputs}
             for what, block in tensors.items():
-                ask("save", block=block, path=str(folder / what))
+                ask(SaveBlock(block, str(folder / what)))
             answers = [_readable_library(answer, folder) for answer in worker.built]
             self._order |= {
                 "load": trial.load_message,

@@ -20,34 +20,28 @@ from typing import Any
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
-from stitchcuda.state import OutputError, Precision, Target, Tier
+from stitchcuda.state import OutputError, Target, Tier
 from stitchcuda.tools.build.kernel_names import in_sources
-from stitchcuda.verify.compare.bound import Bound, bounds_as_json
-from stitchcuda.verify.inputs.input_terms import ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import Ask, InputSet, SecretInputs, shorten_list
+from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.reference_requests import (
+    Ask,
+    CompareAnswer,
+    Construction,
+    FindChanged,
+    Forget,
+    InputSet,
+    Lend,
+    Receive,
+)
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
-_ANSWER = ("outputs", "inputs_after", "state_after")
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
 _MOST_NAMED = 200                          # characters of a name that a worker reported, in a message
-
-
-@dataclass(frozen=True)
-class Construction:
-    """How the reference worker constructed the model, so that a program is constructed in the same way."""
-
-    init: TensorBlock                      # the tensors among the constructor's arguments
-    init_structure: Any                    # the arguments, with places for these tensors (`verify/messages/wire.py`)
-    init_seed: int
-    training: bool
-    state_names: list[str]                 # keys of the reference's state_dict, in its order
-    precision: Precision
-    gpu_bytes: int = 0                     # the user's limit of the GPU's memory
-    state: tuple[ReferenceTensor, ...] = ()  # facts about each of these names
 
 
 class Trial:
@@ -109,7 +103,7 @@ class Trial:
             "masked": masked,
             "backwards": self._secret_inputs.backwards != masked,
         }
-        init, state = self._lend(self.built.init, self._secret_inputs.state)
+        init, state = self._ask(Lend((self.built.init, self._secret_inputs.state))).blocks
         self.loaded = self._worker.ask(
             "load", seconds=self._limits.start_s, doing="building and constructing ModelNew", init=init, state=state,
             **self.load_message,
@@ -167,45 +161,38 @@ class Trial:
         self._held = answer if hold else self._held
         return answer
 
-    def _lend(self, *blocks: TensorBlock) -> list[TensorBlock]:
-        """Returns what the program's worker may be given in place of these blocks."""
-        lent: list[TensorBlock] = self._ask("lend", blocks=list(blocks), rooms={})["blocks"]
-        return lent
-
     def _prepare(self, given: InputSet) -> tuple[TensorBlock, dict[str, TensorBlock]]:
         """Returns (the inputs for the worker, the blocks into which it writes its answer)."""
         most = {"outputs": given.most_bytes, "inputs_after": given.inputs.size + _SPARE}
         facts = zip(given.names, given.output_facts, strict=True)
         most["state_after"] = _SPARE + sum(2 * fact.bytes for name, fact in facts if name.startswith("buffer:"))
-        made = self._ask("lend", blocks=[given.inputs], rooms=most)
-        return made["blocks"][0], made["rooms"]
+        made = self._ask(Lend((given.inputs,), most))
+        return made.blocks[0], made.rooms
 
     def _receive(self, reply: dict[str, Any], written: dict[str, TensorBlock]) -> ProgramAnswer:
         """Has the reference worker copy an answer, which lies in the blocks `written`. Of earlier answers it keeps the last one
         and that which is held."""
         kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
-        stale, key = [earlier for earlier in self._answers if earlier not in kept], secrets.token_hex(8)
-        found = self._ask(
-            "receive", answer=key, forget=stale, structure=reply.get("structure"), digests=reply.get("digests"),
-            **dict.fromkeys(_ANSWER) | written,
-        )  # fmt: skip
+        stale, key = tuple(earlier for earlier in self._answers if earlier not in kept), secrets.token_hex(8)
+        digests = said if isinstance(said := reply.get("digests"), list) else []
+        found = self._ask(Receive(key, reply.get("structure"), digests, **written, forget=stale))
         self._answers = [earlier for earlier in self._answers if earlier in kept]
-        if "unreadable" in found:
-            raise WorkerFailed("error", f"the program's outputs cannot be read: {found['unreadable']}")
+        if found.unreadable:
+            raise WorkerFailed("error", f"the program's outputs cannot be read: {found.unreadable}")
         self._answers.append(key)
-        return ProgramAnswer(key, tuple(found["names"]), reply)
+        return ProgramAnswer(key, found.names, reply)
 
     def forget(self) -> None:
         """Has the reference worker drop all answers of this program."""
         answers, self._answers, self._held = self._answers, [], None
         if answers:
-            self._ask("forget", forget=answers)
+            self._ask(Forget(tuple(answers)))
 
     def find_overwritten(self, given: InputSet) -> list[str]:
         """Returns which of the outputs that the worker holds have changed since they were returned. Raises `WorkerFailed`."""
         if self._held is None:
             return []
-        rooms = self._ask("lend", blocks=[], rooms={"outputs": given.most_bytes})["rooms"]
+        rooms = self._ask(Lend(rooms={"outputs": given.most_bytes})).rooms
         reply = self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", **rooms)
         now = self._receive(self._held.reply, with_layouts(rooms, reply))
         return self.find_changed(self._held, now)
@@ -213,7 +200,7 @@ class Trial:
     def find_changed(self, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
         """Returns which outputs of one answer another one lacks, or has with other bits. Both must be among the last two, or
         held."""
-        return list(self._ask("find_changed", before=before.key, after=after.key)["names"])
+        return list(self._ask(FindChanged(before.key, after.key)).names)
 
     def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer:
         """Makes up to `calls` further calls within `seconds`, without recording operators or poisoning memory.
@@ -243,20 +230,11 @@ class Trial:
 
         `bounds`: by output's name. `outputs_only`: neither inputs nor state came back. Each answer can be compared once.
         """
-        found = self._ask(
-            "compare",
-            answer=answer.key,
-            set=given.message(),
-            measures=[measure.model_dump(mode="json") for measure in given.measures],
-            bounds=bounds_as_json(bounds),
-            lenient=given.lenient,
-            outputs_only=outputs_only,
-            state=self._secret_inputs.state,
-            given_back=self.state_names,
-        )
-        for remark in found["remarks"]:
+        state, names = self._secret_inputs.state, tuple(self.state_names)
+        found = self._ask(CompareAnswer(answer.key, given, bounds, outputs_only=outputs_only, state=state, given_back=names))
+        for remark in found.remarks:
             self.remark(remark)
-        return [OutputError.model_validate(error) for error in found["errors"]], list(found["reasons"])
+        return list(found.errors), list(found.reasons)
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
@@ -273,8 +251,8 @@ class Trial:
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        made = self._ask("lend", blocks=[given.inputs], rooms={"outputs": given.most_bytes})
-        (inputs,), rooms = made["blocks"], made["rooms"]
+        made = self._ask(Lend((given.inputs,), {"outputs": given.most_bytes}))
+        (inputs,), rooms = made.blocks, made.rooms
         self.traced = self._worker.ask(
             "profile",
             seconds=self._limits.call_s,
@@ -328,7 +306,7 @@ class Trial:
         """
         self._secret_inputs = other
         try:
-            (state,) = self._lend(other.state)
+            (state,) = self._ask(Lend((other.state,))).blocks
             self._worker.ask(
                 "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
                 names=self.built.state_names,
