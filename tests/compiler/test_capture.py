@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -64,13 +65,11 @@ class CallsItsPartsThroughFunctions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.mlp = parts = nn.ModuleDict({"wide": nn.Linear(8, 16), "narrow": nn.Linear(16, 8)})
-        self.mlpf = lambda x: parts["narrow"](torch.tanh(parts["wide"](x)))
-        self.widened = lambda x, given=parts: given["wide"](x)
+        self.mlpf: Callable[[Tensor], Tensor] = lambda x: parts["narrow"](torch.tanh(parts["wide"](x)))
+        self.widened: Callable[[Tensor], Tensor] = lambda x, given=parts: given["wide"](x)  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
-        narrow: Tensor = self.mlpf(x)
-        wide: Tensor = self.widened(x)
-        return narrow + wide.sum(-1, keepdim=True)
+        return self.mlpf(x) + self.widened(x).sum(-1, keepdim=True)
 
 
 def test_parameters_that_a_function_of_the_module_uses_are_state() -> None:

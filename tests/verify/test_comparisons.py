@@ -83,19 +83,21 @@ def test_what_cannot_be_read_is_said_and_what_is_lost_is_no_answer() -> None:
         stage.compare()
 
 
-def test_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("failures", "how"), [(1, "a part at a time, from the host's memory"), (2, "on the CPU")])
+def test_little_memory_is_said(failures: int, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     stage.receive(X * WEIGHT)
-    compare, full = stage.comparisons._compare, [True]
+    compare, left = stage.comparisons._compare, [failures]
 
     def scarce(*arguments: Any) -> ComparedAnswer:
-        if full:
-            full.clear()
+        left[0] -= 1
+        if left[0] >= 0:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return compare(*arguments)
 
     monkeypatch.setattr(stage.comparisons, "_compare", scarce)
-    assert stage.compare().remarks == ("limited: compared on the CPU, because the GPU's memory does not suffice",)
+    (remark,) = stage.compare().remarks
+    assert remark.startswith(f"limited: compared {how}, because the GPU's")
     stage.blocks.on_host = 1
     stage.receive(X * WEIGHT, name="b")
     assert "kept on the host" in stage.compare("b").remarks[0]

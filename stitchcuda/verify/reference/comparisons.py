@@ -3,7 +3,7 @@
 A method that takes a request answers the judge; what travels to the judge are figures. What a program wrote is copied into
 memory of this process once (`receive`), and only then looked at: a program that writes to its blocks afterwards changes
 nothing. What it says of them is never trusted (`verify/messages/tensor_block.py` checks it). Where the GPU's memory does not
-suffice, the CPU compares, and a remark says so.
+suffice, outputs are compared a part at a time, then by the CPU, and a remark says so.
 Where to look next: `verify/inputs/reference_requests.py` (requests and answers), `verify/program/trial.py` (who asks),
 `verify/compare/bound.py` (the rule), `verify/reference/reference_worker.py` (the process).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,12 +31,14 @@ from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
 
+_PARTS_REMARK = "limited: compared a part at a time, from the host's memory, because the GPU's does not suffice"
 _CPU_REMARK = "limited: compared on the CPU, because the GPU's memory does not suffice"
 _HOST_REMARK = "limited: tensors were kept on the host in between, because the GPU's memory does not suffice"
 _MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
 
 State = dict[str, torch.Tensor]
 Tensors = list[torch.Tensor]
+_Computed = TypeVar("_Computed")
 
 
 @dataclass
@@ -72,13 +74,12 @@ class Comparisons:
         """Puts a new set into blocks, and measures the reference's own errors."""
         owns, truths = list(expected.values()), list(exact.values())
         blocks = [self._blocks.pack(tensors) for tensors in (inputs, owns, truths)]
-        try:
-            measures = tuple(map(bound.measure_error, owns, truths))
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            torch.cuda.empty_cache()
-            measures = tuple(bound.measure_error(own.cpu(), true.cpu()) for own, true in zip(owns, truths, strict=True))
+        measures = self._where_there_is_room(
+            lambda place, device: tuple(
+                bound.measure_error(own.to(place), true.to(place), device=device)
+                for own, true in zip(owns, truths, strict=True)
+            )
+        )[0]
         return InputSet(
             inputs=blocks[0], structure=structure, names=tuple(expected), expected=blocks[1], exact=blocks[2],
             measures=measures, input_facts=tuple(map(_facts, inputs)), output_facts=tuple(map(_facts, owns)),
@@ -113,26 +114,29 @@ class Comparisons:
         return Names(tuple(name for name, value in before.items() if name not in after or not same_bits(value, after[name])))
 
     def compare(self, request: requests.CompareAnswer) -> ComparedAnswer:
-        answer, remark = self._answer(request.answer), _HOST_REMARK if self._blocks.on_host else ""
-        try:
-            found = self._compare(request, answer, self._device)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            torch.cuda.empty_cache()
-            remark = _CPU_REMARK
-            answer = ReceivedAnswer(
-                {name: value.cpu() for name, value in answer.values.items()},
-                [tensor.cpu() for tensor in answer.inputs],
-                None if answer.state is None else [tensor.cpu() for tensor in answer.state],
-                answer.digests,
-            )
-            found = self._compare(request, answer, "cpu")
+        answer = self._answer(request.answer)
+        found, remark = self._where_there_is_room(lambda place, device: self._compare(request, answer, place, device))
+        answer.inputs, answer.state = [], None      # compared once; what the program returned may be compared again
+        remark = remark or (_HOST_REMARK if self._blocks.on_host else "")
         return ComparedAnswer(found.errors, found.reasons, (*found.remarks, *filter(None, [remark])))
 
-    def _compare(self, request: requests.CompareAnswer, answer: ReceivedAnswer, device: str) -> ComparedAnswer:
+    def _where_there_is_room(self, compute: Callable[[str, str], _Computed]) -> tuple[_Computed, str]:
+        """Returns (what `compute` returns, a remark where the GPU's memory did not suffice). It is given where tensors lie and
+        where they are computed with: the GPU, then the host and the GPU, which gets a part at a time, then the CPU alone."""
+        for place, device, remark in ((self._device, self._device, ""), ("cpu", self._device, _PARTS_REMARK)):
+            try:
+                return compute(place, device), remark
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            torch.cuda.empty_cache()       # after the error, whose traceback holds tensors
+        return compute("cpu", "cpu"), _CPU_REMARK
+
+    def _compare(self, request: requests.CompareAnswer, answer: ReceivedAnswer, place: str, device: str) -> ComparedAnswer:
         names = request.given.names
-        inputs, expected, exact = _read_set(request.given, device)
+        inputs, expected, exact = _read_set(request.given, place)
+        theirs = zip(names, request.given.expected.layout["tensors"], strict=True)
+        on_host = frozenset(name for name, entry in theirs if entry["host"])
         held = self._use_state(request.state)
         updated = {name.partition(":")[2] for name in names if name.startswith("buffer:")}
         changing = [name for name in request.given_back if name in updated]
@@ -165,15 +169,15 @@ class Comparisons:
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
                 value = answer.values.get(name)
-            if name in answer.on_host and own.device.type != "cpu":
+            if name in answer.on_host and name not in on_host:
                 reasons.append(f"{name} is on the CPU where the reference's is on the GPU")
             if value is None:
                 continue
-            value = value.to(own.device)   # its own are on the CPU where the GPU's memory did not suffice
+            value = value.to(own.device)
             same_shape = kind == name and value.shape == own.shape
             if same_shape and not request.given.lenient and value.stride() != own.stride():
                 remarks.append(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
-            errors.append(bound.judge(name, value, own, true, request.bounds[name], measure))
+            errors.append(bound.judge(name, value, own, true, request.bounds[name], measure, device=device))
         reasons += [_sentence(error) for error in errors if not error.ok]
         changed = {name.partition(":")[2] for name in names if name.startswith("input:")}
         for position, (before, after) in enumerate(zip(inputs, answer.inputs, strict=False)):
@@ -184,7 +188,6 @@ class Comparisons:
         for name, digest in zip(others if left is not None else (), answer.digests, strict=False):
             if digest != self._digest(request.state.key, name, held[name]):
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
-        answer.inputs, answer.state = [], None      # compared once; what the program returned may be compared again
         return ComparedAnswer(tuple(errors), tuple(reasons), tuple(remarks))
 
     def find_wrong(self, request: requests.FindWrong) -> Names:
@@ -198,14 +201,16 @@ class Comparisons:
         return Names(tuple(wrong))
 
     def find_degenerate(self, request: requests.FindDegenerate) -> requests.DegenerateOutputs:
-        sets, reweighed = [_read_set(given, self._device)[1:] for given in request.sets], request.reweighed
-        others = unpack(reweighed.exact, self._device) if reweighed.exact else []
-        if any(true.device.type == "cpu" for _, exact in sets for true in exact):  # some of it, or all
-            sets = [_read_set(given, "cpu")[1:] for given in request.sets]
-            others = [tensor.cpu() for tensor in others]
-        judged, found = degenerate_outputs.find_degenerate(
-            request.sets[0].names, sets, dict(zip(reweighed.names, others, strict=True)), request.bounds, reweighed.parameters
-        )
+        def find(place: str, device: str) -> tuple[list[str], dict[str, str]]:
+            sets = [_read_set(given, place)[1:] for given in request.sets]
+            others = unpack(reweighed.exact, place) if reweighed.exact else []
+            return degenerate_outputs.find_degenerate(
+                request.sets[0].names, sets, dict(zip(reweighed.names, others, strict=True)), request.bounds,
+                reweighed.parameters, device,
+            )  # fmt: skip
+
+        reweighed = request.reweighed
+        (judged, found), _ = self._where_there_is_room(find)
         return requests.DegenerateOutputs(tuple(judged), found)
 
     def find_unvaried(self, request: requests.FindUnvaried) -> requests.Unvaried:
