@@ -27,14 +27,9 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     sets = secret_inputs.sets[: 2 if has_inputs else 1]
     answer = ask(FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
     names, found = answer.judged, answer.found
-    outputs = [name for name in first.names if name.startswith("output")]
-    if names and len(found) == len(names) and (len(first.names) == len(outputs) or not _writes_state(secret_inputs)):
+    kinds = zip(first.names, first.output_facts, strict=True)  # what a call writes, such as running statistics, is judged too
+    writes_state = any(not name.startswith("output") and fact.floating for name, fact in kinds)
+    if names and len(found) == len(names) and not writes_state:
         listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
         return f"The reference is degenerate: {listed}. A program that computes nothing would pass.", []
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
-
-
-def _writes_state(secret_inputs: SecretInputs) -> bool:
-    """Whether a call writes floating-point inputs or buffers, such as running statistics, that can be judged too."""
-    kinds = zip(secret_inputs.sets[0].names, secret_inputs.sets[0].output_facts, strict=True)
-    return any(not name.startswith("output") and fact.floating for name, fact in kinds)

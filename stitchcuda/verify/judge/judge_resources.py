@@ -249,12 +249,10 @@ class JudgeResources:
                 with self.turn():
                     return reference.request(request, seconds=self.limits.baseline_s, doing=doing)
             except WorkerFailed as failure:
-                if failure.kind == "error":
-                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                if failure.kind != "bad_input":
+                if failure.kind not in ("error", "bad_input"):
                     self.drop_reference()
                     raise ReferenceLost(_with_remedy(failure), late=failure.kind == "timeout") from failure
-                raise BadInput(str(failure)) from failure
+                raise _explained(failure) from failure
             except Unavailable as killed:
                 self.drop_reference()
                 raise ReferenceKilled(str(killed)) from killed
@@ -275,9 +273,7 @@ class JudgeResources:
                     shared.reference.request(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
-                if failure.kind == "error":
-                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                raise BadInput(_with_remedy(failure)) from failure
+                raise _explained(failure) from failure
         return shared.reference
 
     def drop_reference(self) -> None:
@@ -311,6 +307,13 @@ _DOING: dict[type[Request[Any]], str] = {
     requests.CompareAnswer: "being compared with a program",
 }
 _REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
+
+
+def _explained(failure: WorkerFailed) -> Exception:
+    """What to raise where the reference's worker failed: our defect, or what is wrong with the reference."""
+    if failure.kind == "error":
+        return RuntimeError(f"the reference worker failed:\n{failure}")
+    return BadInput(_with_remedy(failure))
 
 
 def _with_remedy(failure: WorkerFailed) -> str:

@@ -32,7 +32,8 @@ from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
 from stitchcuda.verify.reference.baselines_process import BaselineAnswer, BaselineOrder, BaselineTime, Mode
-from stitchcuda.verify.reference.trusted_reference import TrustedReference, copy_arguments
+from stitchcuda.verify.reference.float64_truth import copy_arguments
+from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 
 ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2  # rounds of blocks; calls in a block

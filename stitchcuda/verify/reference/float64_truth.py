@@ -65,7 +65,7 @@ def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     """Returns the named outputs of one call, without gradients, plus the new values of what the call wrote: `buffer:KEY` for
     buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
     with _private_state(module):
-        return _call_and_compare(module, *_copy_arguments((args, kwargs)))
+        return _call_and_compare(module, *copy_arguments((args, kwargs)))
 
 
 def allow_tf32(precision: Precision) -> None:
@@ -100,10 +100,10 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
     keeps state elsewhere, such as in an attribute.
     """
     with _private_state(module):
-        given, named = _copy_arguments(first)
+        given, named = copy_arguments(first)
         with torch.no_grad(), _private_state(module, attributes=False):
             module(*given, **named)
-        return _call_and_compare(module, *_copy_arguments(second))
+        return _call_and_compare(module, *copy_arguments(second))
 
 
 def run64(
@@ -117,7 +117,7 @@ def run64(
     def convert(tensor: Tensor) -> Tensor:
         return _widen(tensor.cpu() if on_cpu else tensor)
 
-    given, named = replace_tensors(_copy_arguments((args, kwargs)), convert)
+    given, named = replace_tensors(copy_arguments((args, kwargs)), convert)
     try:
         with _private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
             return _call_and_compare(module, given, named)
@@ -171,8 +171,8 @@ def _copies(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         yield tensor.clone() if alone else copy.deepcopy(tensor, memo)
 
 
-def _copy_arguments(arguments: Any) -> Any:
-    """Deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and what shares memory."""
+def copy_arguments(arguments: Any) -> Any:
+    """Returns deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and shared memory."""
     return replace_tensors(arguments, lambda tensor: copy.deepcopy(tensor.detach()))
 
 

@@ -9,7 +9,6 @@ Where to look next: `verify/reference/baselines_worker.py` (who uses it), `verif
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,15 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda.state import Precision
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.messages.shared_tensors import replace_tensors
-from stitchcuda.verify.reference.float64_truth import AUTOCAST, allow_tf32, in_precision, name_outputs, run64, run_in_precision
+from stitchcuda.verify.reference.float64_truth import (
+    AUTOCAST,
+    allow_tf32,
+    copy_arguments,
+    in_precision,
+    name_outputs,
+    run64,
+    run_in_precision,
+)
 from stitchcuda.verify.reference.reference import load_reference
 
 SEEDS = (0, 1)                             # of the inputs that outputs are compared on; calls are timed on the first
@@ -44,11 +50,9 @@ class TrustedReference:
         self._expected = [_on_cpu(run_in_precision(self.module, *given, precision, device)) for given in self.inputs]
         self._exact = [_on_cpu(run64(self.module, *given)) for given in self.inputs]
         names = self._expected[0].keys()
-        measures = {
-            name: [bound.measure_error(own[name], exact[name]) for own, exact in zip(self._expected, self._exact, strict=True)]
-            for name in names
+        self._bounds = {
+            name: bound.bound([own[name] for own in self._expected], [exact[name] for exact in self._exact]) for name in names
         }
-        self._bounds = {name: bound.pool_measures(these) for name, these in measures.items()}
         # Positions of the input tensors that a call writes to.
         self.written = [int(name.removeprefix("input:")) for name in names if name.startswith("input:")]
         state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
@@ -94,11 +98,6 @@ class TrustedReference:
         products, convolutions = (_fp32(backend) for backend in (torch.backends.cuda.matmul, torch.backends.cudnn))
         autocast = str(dtype).removeprefix("torch.") if dtype else "none"
         return f"fp32 products {products}, convolutions {convolutions}, autocast {autocast}"
-
-
-def copy_arguments(given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Returns copies of (args, kwargs) that keep strides; tensors that share memory share it in the copies too."""
-    return replace_tensors(given, lambda tensor: copy.deepcopy(tensor.detach()))  # type: ignore[no-any-return]
 
 
 def _fp32(backend: Any) -> str:
