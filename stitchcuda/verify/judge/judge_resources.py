@@ -24,10 +24,17 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings, Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.inputs import degenerate
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.reference_requests import Construction, ReferenceWork
-from stitchcuda.verify.inputs.secret_inputs import InputTerms, ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
+from stitchcuda.verify.inputs.secret_inputs import (
+    InputTerms,
+    ReferenceKilled,
+    ReferenceLost,
+    SecretInputs,
+    check_reference,
+    draw,
+    extend,
+)
 from stitchcuda.verify.integrity.snapshot import snapshot
 from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
@@ -199,13 +206,13 @@ class JudgeResources:
         made = drawn()
         if shared.output_notes is None:
             extend(self.ask, made, 2)
-            refusal, notes = degenerate.check_reference(self.ask, made)
+            refusal, notes = check_reference(self.ask, made)
             if refusal and made.renewed:
                 self.discard(made)
                 shared.amplified = True
                 made = drawn()
                 extend(self.ask, made, 2)
-                refusal, notes = degenerate.check_reference(self.ask, made)
+                refusal, notes = check_reference(self.ask, made)
                 notes.append(_AMPLIFIED)
             if refusal:
                 raise BadInput(refusal)
