@@ -35,7 +35,7 @@ def asking(folder: Path, text: str) -> Ask:
     folder.mkdir(exist_ok=True)
     path = folder / "reference.py"
     path.write_text(text)
-    worker = ReferenceWorker(folder, "sim")
+    worker = ReferenceWorker("sim")
     worker.answer(LoadReference(str(path), "reference", patience=0.0))
     worker.answer(Examine())
     return worker.answer

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import socket
 from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.inputs.reference_requests import CompareAnswer, ComparedAnswer, FindChanged, Forget, Receive, Received
-from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack
+from stitchcuda.verify.inputs import reference_requests
+from stitchcuda.verify.inputs.reference_requests import (
+    CompareAnswer,
+    ComparedAnswer,
+    FindChanged,
+    FindMattering,
+    Forget,
+    Receive,
+    Received,
+    ReferenceWork,
+)
+from stitchcuda.verify.messages.request import Request, answer_type, read
+from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack, unpack
+from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
+from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 
 X, WEIGHT = torch.randn(8, 16), torch.randn(16)
 
@@ -101,3 +118,32 @@ def test_little_memory_is_said(failures: int, how: str, monkeypatch: pytest.Monk
     stage.blocks.on_host = 1
     stage.receive(X * WEIGHT, name="b")
     assert "kept on the host" in stage.compare("b").remarks[0]
+
+
+def test_every_request_has_a_handler_and_can_be_read() -> None:
+    """Those that only a GPU's judge makes, too."""
+    kinds = [kind for kind in vars(reference_requests).values() if isinstance(kind, type) and issubclass(kind, Request)]
+    assert set(ReferenceWorker("sim").handlers) == set(kinds) - {Request}
+    for kind in ReferenceWorker("sim").handlers:
+        records: tuple[Any, ...] = (kind, answer_type(object.__new__(kind)))
+        for record in records:
+            fields = {field.name for field in dataclasses.fields(record)}
+            with pytest.raises(ValidationError) as refused:
+                read(record, {"unknown": 1})
+            named = {str(error["loc"][0]) for error in refused.value.errors()}
+            assert {"unknown"} <= named <= fields | {"unknown"}
+    given = Stage().set
+    sent = pack_message(FindMattering(given, pack([WEIGHT], "cpu")))
+    received = read(FindMattering, sent)
+    assert received.given.measures == given.measures
+    assert unpack(received.given.inputs, "cpu")[0].equal(X)
+    trace = ReferenceWork(7, [["gemm", 1, 7, 2]])
+    assert read(ReferenceWork, pack_message(trace)) == trace
+
+
+def pack_message(record: Any) -> dict[str, Any]:
+    """The fields of a record as the other end of a channel gets them."""
+    ours, theirs = socket.socketpair()
+    with contextlib.closing(Channel(ours)) as sending, contextlib.closing(Channel(theirs, takes=True)) as receiving:
+        sending.send(vars(record))
+        return receiving.receive(5.0)

@@ -124,7 +124,7 @@ class Stage:
         self.time = Time()
         path = folder / "reference.py"
         path.write_text(reference)
-        self.worker = ReferenceWorker(folder, "sim")
+        self.worker = ReferenceWorker("sim")
         self.ask = self.worker.answer
         self.built = self.ask(LoadReference(str(path), "reference", patience=0.0))
         self.secret_inputs: SecretInputs = draw(self.ask, kept=frozenset(self.built.state_names))

@@ -18,7 +18,7 @@ import torch
 
 from stitchcuda.state import OutputError, Record
 from stitchcuda.verify.compare import narrow_outputs, reference_error
-from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Part
+from stitchcuda.verify.compare.reference_error import CLASSES, Differences, OutputPart
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
@@ -231,7 +231,7 @@ def _in_a_class(
         return None
     limits = torch.tensor(allowed.classes, dtype=torch.float64, device=found.device).mul_(scale)
 
-    def excess(part: Part) -> torch.Tensor:
+    def excess(part: OutputPart) -> torch.Tensor:
         return part.error / limits[reference_error.classes(part.size, scale)]
 
     flat, most, count = found.worst(excess, 1.0)

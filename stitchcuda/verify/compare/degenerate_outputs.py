@@ -2,8 +2,8 @@
 
 An output is degenerate when it is constant, smaller than its own error bound (zeros would pass), the same for other inputs or,
 if the reference has parameters, the same for other parameters. Pure functions.
-Where to look next: `verify/inputs/degenerate.py` (what follows for the reference), `verify/reference/comparisons.py` (who calls
-this).
+Where to look next: `verify/inputs/secret_inputs.py` (what follows for the reference), `verify/reference/comparisons.py` (who
+calls this).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _explain(
     if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed, device=device).ok for a, b in values):
         largest = float(exact.abs().max())
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"
-    if len(values) > 1 and all(_same(name, values[1][1], value, allowed, device) for value in values[:1]):
+    if len(values) > 1 and _same(name, values[1][1], values[0], allowed, device):
         return "is the same for different inputs"
     if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed, device):
         return f"does not depend on the reference's {counted(parameters, 'parameter')}"

@@ -26,7 +26,7 @@ _PART = 2**26                              # elements that are read at a time
 Axes = tuple[int, ...]
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """A part of an output: where its elements begin in row-major order, its place, absolute errors and magnitudes (float64).
     Both are zero where either output is not finite."""
 
@@ -76,13 +76,13 @@ class Differences:
         self._given, self._exact, self._forgiven = given, exact, forgiven
         self.device = torch.device(device) if device is not None else exact.device
         self.shape = exact.shape
-        self._only: Part | None = None     # where the output is small enough to be one
+        self._only: OutputPart | None = None     # where the output is small enough to be one
         self.error, self.size = Sums(self.shape, self.device), Sums(self.shape, self.device)
         for part in self.parts():
             self.error.add(part.error, part.place)
             self.size.add(part.size, part.place)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[OutputPart]:
         """Yields all elements, part by part in row-major order."""
         if self._only is not None:
             yield self._only
@@ -93,7 +93,7 @@ class Differences:
                 self._only = part
             yield part
 
-    def _read(self, start: int, place: tuple[slice, ...]) -> Part:
+    def _read(self, start: int, place: tuple[slice, ...]) -> OutputPart:
         wide = torch.complex128 if self._exact.dtype.is_complex else torch.float64
         given, true = (tensor[place].to(self.device, wide) for tensor in (self._given, self._exact))
         error, size = (given - true).abs(), true.abs()
@@ -102,7 +102,7 @@ class Differences:
             error, size = error.masked_fill_(lost, 0.0), size.masked_fill_(lost, 0.0)
         if self._forgiven:
             error = error.sub_(size, alpha=self._forgiven).clamp_(min=0.0)
-        return Part(start, place, error, size)
+        return OutputPart(start, place, error, size)
 
     def spread(self, kept: Axes) -> torch.Tensor:
         """For each slice, whether at least `_SPREAD` elements carry its norm, so that its error is not a matter of luck."""
@@ -118,7 +118,7 @@ class Differences:
         fourth = sum(float(part.size.square().square_().sum()) for part in self.parts())
         return self.size.norm**4 / max(1e-300, fourth)
 
-    def worst(self, weigh: Callable[[Part], torch.Tensor], above: float) -> tuple[int, float, int]:
+    def worst(self, weigh: Callable[[OutputPart], torch.Tensor], above: float) -> tuple[int, float, int]:
         """Returns (position in row-major order, value) of the largest of the values that `weigh` makes of each part, and how
         many are larger than `above`."""
         place, worst, count = 0, -math.inf, 0

@@ -249,7 +249,7 @@ class ReferenceWork(Answer):
     """What one call costs: bytes moved by its operators on the simulator, device nanoseconds on a GPU, there with its trace."""
 
     work: int
-    rows: tuple[tuple[str, int, int, int], ...] = ()   # (kernel, start ns, duration ns, stream)
+    rows: list[list[Any]] = field(default_factory=list)    # [kernel, start ns, duration ns, stream]
 
 
 @dataclass(frozen=True)

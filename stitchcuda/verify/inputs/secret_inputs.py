@@ -179,6 +179,29 @@ def _plain_values(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple
             yield from _plain_values(part, (*place, number))
 
 
+def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[str]]:
+    """Returns (why no program can be judged by the reference, or ""; notes on single degenerate outputs).
+
+    It is refused when all of its outputs are degenerate (`verify/compare/degenerate_outputs.py`): a program that computes
+    nothing would pass. Needs two input sets, and asks for one more run in float64, with other parameters.
+    """
+    first = secret_inputs.sets[0]
+    try:
+        reweighed = ask(requests.Reweigh(secrets.randbits(31), secret_inputs.state, first))
+    except ReferenceLost:
+        reweighed = requests.Reweighed()
+    has_inputs = any(tensor.bytes for tensor in first.input_facts)
+    sets = secret_inputs.sets[: 2 if has_inputs else 1]
+    answer = ask(requests.FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
+    names, found = answer.judged, answer.found
+    kinds = zip(first.names, first.output_facts, strict=True)  # what a call writes, such as running statistics, is judged too
+    writes_state = any(not name.startswith("output") and fact.floating for name, fact in kinds)
+    if names and len(found) == len(names) and not writes_state:
+        listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
+        return f"The reference is degenerate: {listed}. A program that computes nothing would pass.", []
+    return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
+
+
 def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | None:
     """Draws other parameters and answers the first set's seed with them; None if parameters cannot be varied."""
     if not secret_inputs.renewed:

@@ -24,10 +24,17 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings, Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.inputs import degenerate
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.reference_requests import Construction, ReferenceWork
-from stitchcuda.verify.inputs.secret_inputs import InputTerms, ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
+from stitchcuda.verify.inputs.secret_inputs import (
+    InputTerms,
+    ReferenceKilled,
+    ReferenceLost,
+    SecretInputs,
+    check_reference,
+    draw,
+    extend,
+)
 from stitchcuda.verify.integrity.snapshot import snapshot
 from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
@@ -199,13 +206,13 @@ class JudgeResources:
         made = drawn()
         if shared.output_notes is None:
             extend(self.ask, made, 2)
-            refusal, notes = degenerate.check_reference(self.ask, made)
+            refusal, notes = check_reference(self.ask, made)
             if refusal and made.renewed:
                 self.discard(made)
                 shared.amplified = True
                 made = drawn()
                 extend(self.ask, made, 2)
-                refusal, notes = degenerate.check_reference(self.ask, made)
+                refusal, notes = check_reference(self.ask, made)
                 notes.append(_AMPLIFIED)
             if refusal:
                 raise BadInput(refusal)
@@ -249,12 +256,10 @@ class JudgeResources:
                 with self.turn():
                     return reference.request(request, seconds=self.limits.baseline_s, doing=doing)
             except WorkerFailed as failure:
-                if failure.kind == "error":
-                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                if failure.kind != "bad_input":
+                if failure.kind not in ("error", "bad_input"):
                     self.drop_reference()
                     raise ReferenceLost(_with_remedy(failure), late=failure.kind == "timeout") from failure
-                raise BadInput(str(failure)) from failure
+                raise _explained(failure) from failure
             except Unavailable as killed:
                 self.drop_reference()
                 raise ReferenceKilled(str(killed)) from killed
@@ -275,9 +280,7 @@ class JudgeResources:
                     shared.reference.request(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
-                if failure.kind == "error":
-                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                raise BadInput(_with_remedy(failure)) from failure
+                raise _explained(failure) from failure
         return shared.reference
 
     def drop_reference(self) -> None:
@@ -311,6 +314,13 @@ _DOING: dict[type[Request[Any]], str] = {
     requests.CompareAnswer: "being compared with a program",
 }
 _REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
+
+
+def _explained(failure: WorkerFailed) -> Exception:
+    """What to raise where the reference's worker failed: our defect, or what is wrong with the reference."""
+    if failure.kind == "error":
+        return RuntimeError(f"the reference worker failed:\n{failure}")
+    return BadInput(_with_remedy(failure))
 
 
 def _with_remedy(failure: WorkerFailed) -> str:

@@ -33,35 +33,11 @@ from stitchcuda.store import write_atomically
 from stitchcuda.tools.device.ceilings import torch_versions
 from stitchcuda.tools.device.nvidia_smi import first_gpu
 from stitchcuda.tools.device.toolkit import user_cache
-from stitchcuda.verify.reference.baselines_process import WorkerLines, start_worker
+from stitchcuda.verify.reference.baselines_process import BaselineOrder, BaselineTime, Mode, WorkerLines, start_worker
 
-Mode = Literal["eager", "graph", "compile", "max-autotune"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 LIMIT_S = 120.0                            # for each mode: compiling, comparing, timing
 SETUP_S = 600.0                            # importing torch, loading the reference, its outputs in float64
-
-
-class BaselineTime(Record):
-    """The time of one mode. `ms` is None where it was not timed; then `failed` says why."""
-
-    mode: Mode
-    ms: float | None = None                # median of one call
-    low_ms: float | None = None            # 95 % interval
-    high_ms: float | None = None
-    eager_ms: float | None = None          # median of eager calls in turns with these, in the same process
-    samples: int = 0                       # blocks of calls that the median is of
-    compile_s: float = 0.0                 # seconds until the first call had returned; for a graph, until it was captured
-    agrees: bool | None = None             # with the reference, within the bound that a program is given
-    precision: str = ""                    # what matrix products, convolutions and autocast were set to
-    note: str = ""                         # graph breaks, the output that disagrees, ...
-    failed: str = ""
-    passing: bool = False                  # the failure may pass, such as a full memory: it is not cached
-    limit_s: float = 0.0                   # seconds that it was given
-
-    @property
-    def speedup(self) -> float | None:
-        """How many times faster than eager; None where either was not timed."""
-        return self.eager_ms / self.ms if self.ms and self.eager_ms else None
 
 
 class BaselineTimes(Record):
@@ -173,13 +149,13 @@ def _row(time: BaselineTime) -> tuple[str, str, str, str, str, str]:
 
 
 def _time_missing(
-    reference: Path, precision: Precision, device: str, modes: list[Mode], limit_s: float
+    reference: Path, precision: Precision, device: Literal["cuda", "cpu"], modes: list[Mode], limit_s: float
 ) -> tuple[list[BaselineTime], str]:
     """Returns (times, why the rest is missing). After a mode that ended its worker process, the next modes get a new one."""
     found: list[BaselineTime] = []
     with tempfile.TemporaryDirectory(prefix="stitchcuda-baselines-", ignore_cleanup_errors=True) as scratch:
         while missing := modes[len(found):]:
-            order = {"reference": str(reference), "precision": precision, "device": device, "modes": missing}
+            order = BaselineOrder(reference=reference, precision=precision, device=device, modes=tuple(missing))
             with start_worker(order, Path(scratch)) as answers:
                 times, failure = _read_times(answers, missing, limit_s)
             found += times
@@ -194,8 +170,8 @@ def _read_times(answers: WorkerLines, modes: Sequence[Mode], limit_s: float) -> 
     ready = answers.next(SETUP_S)
     if ready is None:
         return [], f"the reference could not be prepared: {answers.why_ended(SETUP_S)}"
-    if "bad_input" in ready:
-        raise BadInput(ready["bad_input"])
+    if ready.bad_input:
+        raise BadInput(ready.bad_input)
     found: list[BaselineTime] = []
     for mode in modes:
         answer = answers.next(limit_s)
@@ -203,7 +179,8 @@ def _read_times(answers: WorkerLines, modes: Sequence[Mode], limit_s: float) -> 
             why = answers.why_ended(limit_s)
             found.append(BaselineTime(mode=mode, failed=why, limit_s=limit_s, passing=not answers.late))
             break
-        found.append(BaselineTime(**(answer["time"] | {"limit_s": limit_s})))
+        assert answer.time is not None
+        found.append(answer.time.model_copy(update={"limit_s": limit_s}))
         if found[-1].failed:               # a CUDA context may be unusable after a failure
             break
     return found, ""

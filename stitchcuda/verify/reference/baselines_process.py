@@ -9,7 +9,6 @@ Where to look next: `verify/reference/baselines.py` (who asks), `verify/referenc
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -18,15 +17,60 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from stitchcuda.sandbox.limits import clean_environment
+from stitchcuda.state import Precision, Record
 
 _LONGEST_WAIT_S = 3600.0                   # until other timings on the same GPU have ended
 
 
+Mode = Literal["eager", "graph", "compile", "max-autotune"]
+
+
+class BaselineTime(Record):
+    """The time of one mode. `ms` is None where it was not timed; then `failed` says why."""
+
+    mode: Mode
+    ms: float | None = None                # median of one call
+    low_ms: float | None = None            # 95 % interval
+    high_ms: float | None = None
+    eager_ms: float | None = None          # median of eager calls in turns with these, in the same process
+    samples: int = 0                       # blocks of calls that the median is of
+    compile_s: float = 0.0                 # seconds until the first call had returned; for a graph, until it was captured
+    agrees: bool | None = None             # with the reference, within the bound that a program is given
+    precision: str = ""                    # what matrix products, convolutions and autocast were set to
+    note: str = ""                         # graph breaks, the output that disagrees, ...
+    failed: str = ""
+    passing: bool = False                  # the failure may pass, such as a full memory: it is not cached
+    limit_s: float = 0.0                   # seconds that it was given
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times faster than eager; None where either was not timed."""
+        return self.eager_ms / self.ms if self.ms and self.eager_ms else None
+
+
+class BaselineOrder(Record):
+    """What a worker process is to time."""
+
+    reference: Path
+    precision: Precision
+    device: Literal["cuda", "cpu"]
+    modes: tuple[Mode, ...]
+
+
+class BaselineAnswer(Record):
+    """A line that a worker process prints: it has prepared the reference (no field), or cannot, has timed a mode, begins to
+    wait for the GPU, or has waited for it."""
+
+    bad_input: str = ""
+    time: BaselineTime | None = None
+    waiting: bool | None = None
+
+
 class WorkerLines:
-    """The lines of JSON that a worker process prints. `late`: reading was given up because the worker took too long.
+    """The answers that a worker process prints as lines of JSON. `late`: reading was given up because the worker took too long.
 
     `log`: the file with the process' stderr.
     """
@@ -37,22 +81,20 @@ class WorkerLines:
         self._held = b""
         self.late = False
 
-    def next(self, seconds: float) -> dict[str, Any] | None:
-        """Returns the next answer, or None where none came within `seconds` or the process ended.
-
-        Its waits for the GPU are not counted: the worker prints {"waiting": true} before one and {"waiting": false} after it.
-        """
+    def next(self, seconds: float) -> BaselineAnswer | None:
+        """Returns the next answer, or None where none came within `seconds` or the process ended. Waits for the GPU are not
+        counted."""
         until = time.monotonic() + seconds
         waiting_since: float | None = None
         while True:
             line = self._line(until)
             if line is None:
                 return None
-            answer: dict[str, Any] = json.loads(line)
-            if answer.get("waiting"):
+            answer = BaselineAnswer.model_validate_json(line)
+            if answer.waiting:
                 waiting_since = time.monotonic()
                 until += _LONGEST_WAIT_S
-            elif "waiting" in answer and waiting_since is not None:
+            elif answer.waiting is False and waiting_since is not None:
                 until += time.monotonic() - waiting_since - _LONGEST_WAIT_S
             else:
                 return answer
@@ -83,8 +125,8 @@ class WorkerLines:
 
 
 @contextlib.contextmanager
-def start_worker(order: dict[str, Any], scratch: Path) -> Iterator[WorkerLines]:
-    """Starts a worker for `order` (keys: reference, precision, device, modes) and yields its answers.
+def start_worker(order: BaselineOrder, scratch: Path) -> Iterator[WorkerLines]:
+    """Starts a worker and yields its answers.
 
     When the block ends, the worker and everything it started are killed. `scratch`: a folder for compiler caches and the log.
     """
@@ -95,7 +137,7 @@ def start_worker(order: dict[str, Any], scratch: Path) -> Iterator[WorkerLines]:
     log = scratch / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "stitchcuda.verify.reference.baselines_worker", json.dumps(order)],
+            [sys.executable, "-m", "stitchcuda.verify.reference.baselines_worker", order.model_dump_json()],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=clean_environment(extra),
             start_new_session=True,
         )  # fmt: skip

@@ -2,11 +2,11 @@
 
 Command line:
 
-    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: JSON with reference, precision, device, modes)
+    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: a `BaselineOrder` as JSON)
 
 Each mode's outputs are compared with the reference within the judge's error bound. Then blocks of its calls are timed in turns
 with blocks of eager calls, each call on an idle device with a cold L2. Unlike in the judge's timing, inputs keep their values
-and addresses. It prints one line of JSON for each mode and ends after the first failure, because a failure may leave a CUDA
+and addresses. It prints a `BaselineAnswer` for each mode and ends after the first failure, because a failure may leave a CUDA
 context unusable. It caches nothing.
 Where to look next: `verify/reference/baselines.py` (who asks), `verify/reference/trusted_reference.py` (the comparison),
 `verify/timing/stopwatch.py` (the clock), `verify/timing/timed_calls.py` (how programs are timed).
@@ -17,12 +17,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -33,8 +31,9 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
-from stitchcuda.verify.reference.baselines import BaselineTime, Mode
-from stitchcuda.verify.reference.trusted_reference import TrustedReference, copy_arguments
+from stitchcuda.verify.reference.baselines_process import BaselineAnswer, BaselineOrder, BaselineTime, Mode
+from stitchcuda.verify.reference.float64_truth import copy_arguments
+from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 
 ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2  # rounds of blocks; calls in a block
@@ -208,17 +207,17 @@ def _wait(device: str) -> None:
 
 
 def main() -> None:
-    """Carries out the order in the command line: reference, precision, device, modes."""
+    """Carries out the order in the command line."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)                          # what the reference and compilers print must not mix with the answers
 
-    def say(**answer: Any) -> None:
-        answers.write(json.dumps(answer) + "\n")
+    def say(answer: BaselineAnswer) -> None:
+        answers.write(answer.model_dump_json() + "\n")
         answers.flush()
 
-    order = json.loads(sys.argv[1])
-    device = order["device"]
+    order = BaselineOrder.model_validate_json(sys.argv[1])
+    device = order.device
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch finds no GPU: it is a CPU build, or the driver is too old for it")
     gpu = str(torch.cuda.get_device_properties(0).uuid) if device == "cuda" else ""
@@ -226,21 +225,21 @@ def main() -> None:
     @contextlib.contextmanager
     def alone() -> Iterator[None]:
         """Waits until no other process times on the GPU; the answers say when, so that the wait does not count."""
-        say(waiting=True)
+        say(BaselineAnswer(waiting=True))
         with gpu_lock.exclusive(gpu) if gpu else contextlib.nullcontext():
-            say(waiting=False)
+            say(BaselineAnswer(waiting=False))
             yield
 
     try:
-        subject = TrustedReference(Path(order["reference"]), device, order["precision"])
+        subject = TrustedReference(order.reference, device, order.precision)
     except BadInput as error:
-        say(bad_input=str(error))
+        say(BaselineAnswer(bad_input=str(error)))
         return
     clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
-    say(ready=True)
-    for mode in order["modes"]:
+    say(BaselineAnswer())
+    for mode in order.modes:
         found = time_mode(mode, subject, clock, alone)
-        say(time=found.model_dump())
+        say(BaselineAnswer(time=found))
         if found.failed:
             return
         importlib.import_module("torch._dynamo").reset()

@@ -36,7 +36,8 @@ from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
-from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference, run, run64
+from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, run, run64, run_in_precision
+from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
@@ -50,8 +51,7 @@ _Answer = TypeVar("_Answer")
 class ReferenceWorker:
     """One loaded reference. `handlers`: the method that answers each request."""
 
-    def __init__(self, scratch: Path, target: Target) -> None:
-        self._scratch = scratch
+    def __init__(self, target: Target) -> None:
         self._target = target
         self._device = "cuda" if target == "cuda" else "cpu"
         self._reference: Reference | None = None
@@ -99,9 +99,7 @@ class ReferenceWorker:
         self._precision = request.precision
         if self._target == "cuda":
             gpu_memory.set_limit(request.gpu_bytes)
-        if self._precision == "tf32":
-            torch.backends.cuda.matmul.allow_tf32 = True
-            torch.backends.cudnn.allow_tf32 = True
+        allow_tf32(self._precision)
         self._reference = reference = load_reference(Path(request.path), self._device, seconds=request.patience)
         state = self._state()
         size = sum(tensor.nbytes for tensor in state.values())
@@ -281,11 +279,7 @@ class ReferenceWorker:
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names."""
         reference = self._loaded()
-        with self._in_precision():
-            expected = run(reference.module, args, kwargs)
-        if self._precision in ("fp16", "bf16"):
-            plain = run(reference.module, args, kwargs)
-            expected = {name: value.to(plain[name].dtype) for name, value in expected.items()}
+        expected = run_in_precision(reference.module, args, kwargs, self._precision, self._device)
         exact = self._compute64(args, kwargs)
         if any(value.device.type == "cpu" for value in exact.values()):
             expected = {name: value.cpu() for name, value in expected.items()}
@@ -356,7 +350,7 @@ class ReferenceWorker:
                 )["rows"]
             self._set(self._original)
             self._state_key = ""
-            return requests.ReferenceWork(sum(row[2] for row in rows), tuple(map(tuple, rows)))
+            return requests.ReferenceWork(sum(row[2] for row in rows), rows)
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
@@ -455,16 +449,8 @@ class ReferenceWorker:
             for name, tensor in self._state().items():
                 tensor.copy_(values[name])
 
-    @contextlib.contextmanager
-    def _in_precision(self) -> Iterator[None]:
-        """A context with autocast to the session's precision: the reference's own error sets the bound, so it runs as the user
-        would run it."""
-        if self._precision in ("fp16", "bf16"):
-            dtype = torch.float16 if self._precision == "fp16" else torch.bfloat16
-            with torch.autocast(self._device, dtype=dtype):
-                yield
-        else:
-            yield
+    def _in_precision(self) -> contextlib.AbstractContextManager[Any]:
+        return in_precision(self._precision, self._device)
 
 
 class LostContext(Exception):
@@ -477,7 +463,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     Kinds of errors: "bad_input" (the user's reference), "memory", "crash" (this process is of no use any more), "error".
     """
     host_memory.keep_freed()
-    worker = ReferenceWorker(scratch, target)
+    worker = ReferenceWorker(target)
     kinds = {kind.__name__: kind for kind in worker.handlers}
     while True:
         message = channel.receive()
