@@ -37,7 +37,7 @@ from stitchcuda.state import (
 from stitchcuda.store import SessionRecord, Workspace
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import ReferenceFacts
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
 
 

@@ -42,7 +42,7 @@ from stitchcuda.state import (
 from stitchcuda.store import SessionRecord, Workspace, get_tree, materialise, put_tree
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import ReferenceFacts
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
 
 Event = dict[str, Any]

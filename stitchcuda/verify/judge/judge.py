@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,19 @@ from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.judge.parallel_checks import ParallelChecks
 from stitchcuda.verify.judge.profiled_run import ProfiledRun
 from stitchcuda.verify.messages import host_memory
+from stitchcuda.verify.messages.judge_requests import (
+    CheckProgram,
+    CheckPrograms,
+    CheckResults,
+    JudgeReply,
+    JudgeStart,
+    RanUnder,
+    ReferenceFacts,
+    RunReference,
+    RunUnder,
+    TimeProgram,
+)
+from stitchcuda.verify.messages.request import Request, read
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.judge_pipes import die_with, take_over_stdio
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -34,45 +46,46 @@ from stitchcuda.verify.program.builder_worker import shared_folders
 
 
 class JudgeProcess:
-    """Answers requests about one reference and its programs. A method takes a request's fields and returns its result."""
+    """Answers requests about one reference and its programs."""
 
-    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
-        self.resources = JudgeResources(order, forkserver)
+    def __init__(self, start: JudgeStart, forkserver: ForkServer) -> None:
+        self.resources = JudgeResources(start, forkserver)
         self.examination = Examination(self.resources)
         self.parallel = ParallelChecks(self.resources, self.examination)
         self.timing = InterleavedTiming(self.resources)
 
-    def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Request[Any]) -> Any:
+        """Returns the record that answers a request."""
+        match request:
+            case RunReference():
+                return self.run_reference()
+            case CheckProgram():
+                return self.examination.check(request.program, request.seeds, fresh=request.fresh)
+            case CheckPrograms():
+                return CheckResults(self.parallel.check(request.programs, request.seeds))
+            case TimeProgram():
+                if self.resources.target != "cuda":
+                    raise Unavailable("timing needs a GPU; this session runs on the simulator")
+                return self.timing.time(request.program, request.previous, twice=request.twice)
+            case RunUnder():
+                return self.run_under(request)
+        raise AssertionError(request)
+
+    def run_reference(self) -> ReferenceFacts:
         constants = self.resources.scratch / "constants.safetensors"
         answer = self.resources.ask("baseline", seed=secrets.randbits(31), constants=str(constants))
-        return {name: value for name, value in answer.items() if name != "ok"}
+        return ReferenceFacts(**{name: value for name, value in answer.items() if name != "ok"})
 
-    def check(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
-        seeds, fresh = int(message["seeds"]), bool(message["fresh"])
-        return self.examination.check(message["program"], seeds, fresh=fresh).model_dump(mode="json")
-
-    def check_many(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Judge several programs at once, on the input sets that all programs of this session get."""
-        results = self.parallel.check(message["programs"], int(message["seeds"]))
-        return {"results": [result.model_dump(mode="json") for result in results]}
-
-    def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
-        self._need_gpu("timing")
-        twice = bool(message["twice"])
-        return self.timing.time(message["program"], message["previous"], twice=twice).model_dump(mode="json")
-
-    def run_under(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Call the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
+    def run_under(self, request: RunUnder) -> RanUnder:
+        """Calls the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
         self.resources.reference_worker()              # a turn on the GPU needs one, and it must be callable
         with contextlib.ExitStack() as stack:
             stack.callback(self.resources.background.quiet)
-            profiled = ProfiledRun(message, self.resources.target, self.resources.settings.precision, self.resources.limits)
-            if message["program"]:
+            profiled = ProfiledRun(request, self.resources.target, self.resources.settings.precision, self.resources.limits)
+            if request.program:
                 try:
                     shared = shared_folders(self.resources.cache, self.resources.home.place)
-                    worker, secret_inputs, trial = self.resources.load_program(stack, message["program"])
+                    worker, secret_inputs, trial = self.resources.load_program(stack, request.program)
                     with self.resources.turn(worker):   # a program may build its libraries in its first call only
                         trial.call(secret_inputs.sets[0], same_addresses=False)
                     prepared = profiled.prepared_program(
@@ -85,45 +98,35 @@ class JudgeProcess:
                 profiled.prepare_reference(Path(self.resources.path), secrets.randbits(31))
             self.resources.background.quiet()
             with self.resources.turn(alone=True):
-                return profiled.run()._asdict() | {"kernels": profiled.kernels}
-
-    def _need_gpu(self, what: str) -> None:
-        if self.resources.target != "cuda":
-            raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
+                return RanUnder(profiled.run(), profiled.kernels)
 
 
 def main() -> None:
-    """Serve one client until its end of the pipe closes."""
+    """Serves one client until its end of the pipe closes."""
     requests, answers = take_over_stdio()
     forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    order = json.loads(requests.readline())
-    die_with(requests, Path(order["scratch"]))
-    process = JudgeProcess(order, forkserver)
-    handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        "baseline": process.baseline,
-        "check": process.check,
-        "check_many": process.check_many,
-        "time": process.time,
-        "rehearse": process.run_under,
-    }
+    start = JudgeStart.model_validate_json(requests.readline())
+    die_with(requests, start.scratch)
+    process = JudgeProcess(start, forkserver)
+    kinds = {kind.__name__: kind for kind in (RunReference, CheckProgram, CheckPrograms, TimeProgram, RunUnder)}
     for line in requests:
-        message = json.loads(line)
+        fields = json.loads(line)
         try:
-            answer: dict[str, Any] = {"result": handlers[message["do"]](message)}
+            request: Request[Any] = read(kinds[fields.pop("do")], fields)
+            reply = JudgeReply[Any](answer=process.answer(request), last=forkserver.lost)
         except BadInput as error:
-            answer = {"bad_input": str(error)}
+            reply = JudgeReply[Any](failed="bad_input", why=str(error), last=forkserver.lost)
         except Unavailable as error:
-            answer = {"unavailable": str(error)}
-        except OSError as error:
-            answer = {"defect": traceback.format_exc()}
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                where = f"{error.strerror} in {order['scratch']}: free some there, or set TMPDIR to a folder with more"
-                answer = {"unavailable": f"there is no room to judge in ({where})"}
-        except Exception:
-            answer = {"defect": traceback.format_exc()}
-        answers.write(json.dumps(answer | {"last": forkserver.lost}).encode() + b"\n")
+            reply = JudgeReply[Any](failed="unavailable", why=str(error), last=forkserver.lost)
+        except Exception as error:
+            reply = JudgeReply[Any](failed="defect", why=traceback.format_exc(), last=forkserver.lost)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                where = f"{error.strerror} in {start.scratch}: free some there, or set TMPDIR to a folder with more"
+                why = f"there is no room to judge in ({where})"
+                reply = JudgeReply[Any](failed="unavailable", why=why, last=forkserver.lost)
+        answers.write(reply.model_dump_json().encode() + b"\n")
         answers.flush()
 
 

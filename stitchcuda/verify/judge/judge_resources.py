@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.sandbox.limits import Limits, for_data
+from stitchcuda.sandbox.limits import for_data
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.state import Settings, Target
+from stitchcuda.state import Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.inputs import degenerate, input_terms
 from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
 from stitchcuda.verify.integrity.snapshot import snapshot
+from stitchcuda.verify.messages.judge_requests import JudgeStart
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
@@ -70,17 +71,17 @@ class _SharedState:
 class JudgeResources:
     """One reference with its secret inputs, and workers for the programs that are judged against it."""
 
-    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
-        self.settings = Settings(**order["settings"])
-        self.limits = Limits(**order["limits"])
-        self.scratch = Path(order["scratch"])
-        self.path = order["reference"]
-        self.cache = Path(order["cache"])
-        self.arch = order["arch"]
+    def __init__(self, start: JudgeStart, forkserver: ForkServer) -> None:
+        self.settings = start.settings
+        self.limits = start.limits
+        self.scratch = start.scratch
+        self.path = str(start.reference)
+        self.cache = start.cache
+        self.arch = start.arch
         self.target = self.settings.target
         self.gpu_bytes = int(1e9 * (self.settings.gpu_memory_gb or 0))  # the limit that the user set; 0: none
         self.forkserver = forkserver
-        self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
+        self.home = simulator_home(start.runtime) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
         for folder in shared_folders(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)

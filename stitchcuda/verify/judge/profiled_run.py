@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
 from stitchcuda.verify.integrity import device_time
+from stitchcuda.verify.messages.judge_requests import RunUnder
 from stitchcuda.verify.processes.library_grants import grant_library
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import Trial
@@ -36,21 +37,21 @@ _TAIL = 20_000                             # characters of output that are kept
 class ProfiledRun:
     """One such run: prepare the reference or a program, then `run` once."""
 
-    def __init__(self, request: Mapping[str, Any], target: Target, precision: Precision, limits: Limits) -> None:
-        """`request`: under (the command), out (a folder it may write), how, calls, warm, limit (seconds), environment
-        (variables to add), and visible (the user's CUDA_VISIBLE_DEVICES, or None)."""
-        self._under: list[str] = request["under"]
-        self._out = Path(request["out"])
-        self._seconds = min(float(request["limit"]), limits.check_s)
-        self._own = {"TMPDIR": request["out"], **request["environment"]}
-        if request["visible"] is not None:
-            self._own["CUDA_VISIBLE_DEVICES"] = request["visible"]
+    def __init__(self, request: RunUnder, target: Target, precision: Precision, limits: Limits) -> None:
+        self._under = request.under
+        self._out = request.out
+        self._seconds = min(request.seconds, limits.check_s)
+        self._own = {"TMPDIR": str(request.out), **request.environment}
+        if request.visible is not None:    # the judge itself sees no GPU
+            self._own["CUDA_VISIBLE_DEVICES"] = request.visible
         self.kernels: tuple[str, ...] = ()  # full names of the program's own kernels
         self._target = target
         self._limits = limits
         self._read: Sequence[Path] | None = None  # what may be read in the sandbox; None: no sandbox
-        self._order = {what: request[what] for what in ("how", "calls", "warm", "out")}
-        self._order |= {"target": target, "precision": precision}
+        self._order: dict[str, Any] = {
+            "how": request.how, "calls": request.calls, "warm": request.warm, "out": str(request.out), "target": target,
+            "precision": precision,
+        }  # fmt: skip
 
     def prepare_reference(self, path: Path, seed: int) -> None:
         """Chooses the reference at `path`, called on its `get_inputs()` after torch.manual_seed(`seed`)."""
