@@ -25,6 +25,7 @@ from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages.judge_requests import RunUnder
+from stitchcuda.verify.messages.request import plain
 from stitchcuda.verify.processes.library_grants import grant_library
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import Trial
@@ -69,15 +70,14 @@ class ProfiledRun:
             tensors = {"init": trial.built.init, "state": secret_inputs.state, "inputs": given.inputs}
             for what, block in tensors.items():
                 ask("save", block=block, path=str(folder / what))
-            answers = [_readable_library(answer, folder) for answer in worker.built]
             self._order |= {
                 "load": trial.load_message,
                 "tensors": {what: {"path": str(folder / what), "layout": block.layout} for what, block in tensors.items()},
                 "structure": given.structure,
-                "builds": list(zip(worker.ordered, answers, strict=True)),
+                "builds": [(plain(order), plain(grant_library(folder, built))) for order, built in worker.builds],
             }
             self._read = (folder, program if program.is_dir() else program.parent, _PACKAGE, *shared)
-            self.kernels = device_time.built_kernels(Path(made["path"]) for made in worker.built if "path" in made)
+            self.kernels = device_time.built_kernels(Path(built.path) for _, built in worker.builds if built.path)
             yield
 
     def run(self) -> Finished:
@@ -96,10 +96,3 @@ class ProfiledRun:
                     limits=self._limits, gpu=self._target == "cuda", loopback=bool(self._under),
                 )  # fmt: skip
         return finished._replace(output=finished.output[-_TAIL:])
-
-
-def _readable_library(answer: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Returns the builder's answer with its library in `folder`, where the sandbox can read it."""
-    if "path" not in answer or answer.get("shared"):
-        return answer
-    return answer | {"path": str(grant_library(folder, Path(answer["path"])))}

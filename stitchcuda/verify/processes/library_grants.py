@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+from stitchcuda.verify.messages.build_orders import BuiltLibrary
 
-def grant_library(folder: Path, library: Path) -> Path:
-    """The path of the library in `folder` from now on, always the same: under a second path it would be loaded twice."""
+
+def grant_library(folder: Path, built: BuiltLibrary) -> BuiltLibrary:
+    """Returns the builder's answer with the library's path in `folder`, unless every worker may read it. The path is always
+    the same: under a second one the library would be loaded twice."""
+    if not built.path or built.shared:
+        return built
+    library = Path(built.path)
     place = folder / library.name
     if not place.exists():
-        _link_or_copy(library, place)
-    return place
-
-
-def _link_or_copy(file: Path, place: Path) -> None:
-    try:
-        os.link(file, place)
-    except OSError:                        # another file system, or one without hard links
-        shutil.copyfile(file, place)
+        try:
+            os.link(library, place)
+        except OSError:                    # another file system, or one without hard links
+            shutil.copyfile(library, place)
+    return replace(built, path=str(place))

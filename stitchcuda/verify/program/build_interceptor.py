@@ -23,8 +23,7 @@ from stitchcuda.tools.device import toolkit
 from stitchcuda.verify.integrity import byte_traffic
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic, Poison
 from stitchcuda.verify.integrity.dispatch_recorder import note
-from stitchcuda.verify.messages import build_orders
-from stitchcuda.verify.messages.build_orders import Build
+from stitchcuda.verify.messages.build_orders import Build, BuildOrder, make_order
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.simulated_graph import Recorder
 from stitchcuda.verify.program.torch_loader import load_extension
@@ -35,9 +34,8 @@ _Sources = Sequence[str] | str | None
 class Interceptor:
     """Replaces the build functions of this process. Installed once per worker, before anything of the program is imported.
 
-    `program`: the program's folder. `build`: sends an order (JSON fields) and returns the builder's answer. `skip`: kernels are
-    built with switches, so that they can be left out. `build_s` counts the seconds that builds took, `loaded` lists the names
-    of libraries that were built.
+    `program`: the program's folder. `build`: has an order built. `skip`: kernels are built with switches, so that they can be
+    left out. `build_s` counts the seconds that builds took, `loaded` lists the names of libraries that were built.
     """
 
     def __init__(self, target: Target, program: Path, build: Build, *, skip: bool = False) -> None:
@@ -45,7 +43,7 @@ class Interceptor:
         self.loaded: list[str] = []
         self._target = target
         self._program = program
-        self._order = build
+        self._build = build
         self._skip = skip
 
     def install(self) -> None:
@@ -66,8 +64,8 @@ class Interceptor:
     def start(self, settings: Mapping[str, str]) -> None:
         """Loads the simulator's runtime with these settings (`simulator/runtime/settings.h`), before the program can change
         any."""
-        answer = self._order(build_orders.BuildOrder(style="runtime", name="stitchsim").model_dump(mode="json"))
-        loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library_path(answer), settings)
+        built = self._build(BuildOrder(style="runtime", name="stitchsim"))
+        loaded_runtime.start(Path(built.runtime), built.library(), settings)
 
     @contextlib.contextmanager
     def running(self, poison: Poison | None = None) -> Iterator[None]:
@@ -111,9 +109,7 @@ class Interceptor:
     def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
         started = time.monotonic()
         try:
-            order = build_orders.make_order(name, style, options, self._program, skip=self._skip)
-            answer = self._order(order.model_dump(mode="json"))
-            return build_orders.library_path(answer)
+            return self._build(make_order(name, style, options, self._program, skip=self._skip)).library()
         finally:
             self.build_s += time.monotonic() - started
             self.loaded.append(name)
