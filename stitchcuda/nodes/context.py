@@ -43,7 +43,7 @@ from stitchcuda.store import SessionRecord, Workspace, get_tree, materialise, pu
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.messages.judge_requests import ReferenceFacts
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 Event = dict[str, Any]
 """Something a person may want to see. `kind` is session, node, step, tokens (a reply streams in), call (a model's call has

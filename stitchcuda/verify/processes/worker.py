@@ -25,6 +25,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
+from stitchcuda.state import Target
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.messages.request import Request, answer_type, read
@@ -74,7 +75,7 @@ class Worker:
         forkserver: ForkServer,
         kind: Literal["reference", "program", "builder"],
         root: Path,
-        target: str,
+        target: Target,
         bounds: Limits,
         *,
         on_build: OnBuild | None = None,

@@ -2,7 +2,7 @@
 
 Command line:
 
-    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: JSON with reference, precision, device, modes)
+    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: a `BaselineOrder` as JSON)
 
 Each mode's outputs are compared with the reference within the judge's error bound. Then blocks of its calls are timed in turns
 with blocks of eager calls, each call on an idle device with a cold L2. Unlike in the judge's timing, inputs keep their values
@@ -17,12 +17,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -33,7 +31,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
-from stitchcuda.verify.reference.baselines import BaselineTime, Mode
+from stitchcuda.verify.reference.baseline_times import BaselineLine, BaselineOrder, BaselineTime, Mode
 from stitchcuda.verify.reference.trusted_reference import TrustedReference, copy_arguments
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 
@@ -208,17 +206,17 @@ def _wait(device: str) -> None:
 
 
 def main() -> None:
-    """Carries out the order in the command line: reference, precision, device, modes."""
+    """Carries out the `BaselineOrder` in the command line."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)                          # what the reference and compilers print must not mix with the answers
 
-    def say(**answer: Any) -> None:
-        answers.write(json.dumps(answer) + "\n")
+    def say(line: BaselineLine) -> None:
+        answers.write(line.model_dump_json() + "\n")
         answers.flush()
 
-    order = json.loads(sys.argv[1])
-    device = order["device"]
+    order = BaselineOrder.model_validate_json(sys.argv[1])
+    device = order.device
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch finds no GPU: it is a CPU build, or the driver is too old for it")
     gpu = str(torch.cuda.get_device_properties(0).uuid) if device == "cuda" else ""
@@ -226,21 +224,21 @@ def main() -> None:
     @contextlib.contextmanager
     def alone() -> Iterator[None]:
         """Waits until no other process times on the GPU; the answers say when, so that the wait does not count."""
-        say(waiting=True)
+        say(BaselineLine(waiting=True))
         with gpu_lock.exclusive(gpu) if gpu else contextlib.nullcontext():
-            say(waiting=False)
+            say(BaselineLine(waiting=False))
             yield
 
     try:
-        subject = TrustedReference(Path(order["reference"]), device, order["precision"])
+        subject = TrustedReference(order.reference, device, order.precision)
     except BadInput as error:
-        say(bad_input=str(error))
+        say(BaselineLine(bad_input=str(error)))
         return
     clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
-    say(ready=True)
-    for mode in order["modes"]:
+    say(BaselineLine())
+    for mode in order.modes:
         found = time_mode(mode, subject, clock, alone)
-        say(time=found.model_dump())
+        say(BaselineLine(time=found))
         if found.failed:
             return
         importlib.import_module("torch._dynamo").reset()
