@@ -12,8 +12,7 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.build import runtime_library
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
-from stitchcuda.verify.processes.library_grants import grant_library
-from stitchcuda.verify.processes.worker import Worker
+from stitchcuda.verify.processes.worker import Worker, grant_library
 from tests.simulator.programs import CACHE
 from tests.verify import programs
 from tests.verify.judge_parts import Bench

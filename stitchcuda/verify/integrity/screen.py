@@ -21,8 +21,7 @@ from stitchcuda.compiler.printing.program import loader_text
 from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
-from stitchcuda.verify.integrity.scopes import find_scopes
-from stitchcuda.verify.integrity.screen_expressions import find_harmless_modules, find_inert_strings, fold
+from stitchcuda.verify.integrity.screen_expressions import find_harmless_modules, find_inert_strings, find_scopes, fold
 
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")

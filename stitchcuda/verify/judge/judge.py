@@ -15,11 +15,16 @@ import errno
 import json
 import os
 import secrets
+import select
+import sys
+import threading
+import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.judge.examination import Examination
 from stitchcuda.verify.judge.interleaved_timing import InterleavedTiming
 from stitchcuda.verify.judge.judge_resources import JudgeResources
@@ -40,7 +45,6 @@ from stitchcuda.verify.messages.judge_requests import (
 )
 from stitchcuda.verify.messages.request import Request, read
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.processes.judge_pipes import die_with, take_over_stdio
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.builder_worker import shared_folders
 
@@ -101,14 +105,39 @@ class JudgeProcess:
                 return RanUnder(profiled.run(), profiled.kernels)
 
 
+def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
+    """Returns private copies of stdin and stdout. Then stdin is /dev/null and stdout the log, so that a print is no answer."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return requests, answers
+
+
+def _die_with(requests: BinaryIO, scratch: Path) -> None:
+    """Ends this process at once, even in the middle of a check, when the client is gone, and removes `scratch`. The workers end
+    with their parent."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(requests.fileno(), select.POLLHUP)
+        while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+            time.sleep(0.05)
+        remove(scratch)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Serves one client until its end of the pipe closes."""
-    requests, answers = take_over_stdio()
+    requests, answers = _take_over_stdio()
     forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     start = JudgeStart.model_validate_json(requests.readline())
-    die_with(requests, start.scratch)
+    _die_with(requests, start.scratch)
     process = JudgeProcess(start, forkserver)
     kinds = {kind.__name__: kind for kind in (RunReference, CheckProgram, CheckPrograms, TimeProgram, RunUnder)}
     for line in requests:

@@ -218,7 +218,7 @@ class JudgeResources:
 
     def worker(self, program: Path, secret_inputs: SecretInputs, build: OnBuild | None = None) -> Worker:
         """Starts a worker for a program. It may read the folder of `program`, our libraries, and those that were built for
-        it (`verify/processes/library_grants.py`)."""
+        it (`verify/processes/worker.py`)."""
         bounds = for_data(self.limits, secret_inputs.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
         build = build or self.builder.build

@@ -26,8 +26,7 @@ from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages.judge_requests import RunUnder
 from stitchcuda.verify.messages.request import plain
-from stitchcuda.verify.processes.library_grants import grant_library
-from stitchcuda.verify.processes.worker import Worker
+from stitchcuda.verify.processes.worker import Worker, grant_library
 from stitchcuda.verify.program.trial import Trial
 
 _PACKAGE = Path(stitchcuda.__file__).resolve().parent

@@ -55,7 +55,8 @@ class WireError(Exception):
 class TensorBlock:
     """A block. The descriptor is this object's own.
 
-    `layout`: a `BlockLayout` as messages have it, which nobody has checked yet; None for a block that is to be written. `size`: bytes. `device`: "cuda" or "cpu", where its memory is. `key`: the same in each process that has it.
+    `layout`: a `BlockLayout` as messages have it, which nobody has checked yet; None for a block that is to be written. `size`:
+    bytes. `device`: "cuda" or "cpu", where its memory is. `key`: the same in each process that has it.
     """
 
     def __init__(self, descriptor: int, size: int, device: str, layout: Any = None, key: str = "") -> None:

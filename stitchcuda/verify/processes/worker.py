@@ -8,13 +8,16 @@ believes nothing that a program worker says, only the tensors that it wrote. Whe
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -31,7 +34,6 @@ from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.messages.request import Request, answer_type, read
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.processes.library_grants import grant_library
 
 _LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
 _MOST_REASON = 20_000                      # characters of an error that a worker reports
@@ -66,7 +68,7 @@ class WorkerFailed(Exception):
 class Worker:
     """One worker process with its folders, which go when the `with` block ends or `close` is called.
 
-    `scratch`: the worker may write there. `libraries`: it may read what `library_grants` puts there. `code`: the folder
+    `scratch`: the worker may write there. `libraries`: it may read what `grant_library` puts there. `code`: the folder
     of the program that it runs. `builds`: its build orders, and the builder's answers to them, which can be trusted.
     """
 
@@ -228,6 +230,21 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def grant_library(folder: Path, built: BuiltLibrary) -> BuiltLibrary:
+    """Returns the builder's answer with its library in `folder`, which a worker can read but not write, so that it sees none
+    that was built for other programs. The path there is always the same: under a second one it would be loaded twice."""
+    if not built.path or built.shared:
+        return built
+    library = Path(built.path)
+    place = folder / library.name
+    if not place.exists():
+        try:
+            os.link(library, place)
+        except OSError:                    # another file system, or one without hard links
+            shutil.copyfile(library, place)
+    return replace(built, path=str(place))
 
 
 _FAULT_LINE = re.compile(

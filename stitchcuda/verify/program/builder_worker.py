@@ -209,7 +209,7 @@ class BuilderWorker:
 
 def shared_folders(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
     """Returns the folders that every program worker may read: those of the simulator's own libraries. To a library built for
-    one program, only that program's worker gets access (`verify/processes/library_grants.py`)."""
+    one program, only that program's worker gets access (`verify/processes/worker.py`)."""
     places = (cache.resolve() / "simulator", *((home,) if home is not None else ()))
     return tuple(place / SHARED for place in places)
 
