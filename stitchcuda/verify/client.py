@@ -28,16 +28,7 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import runtime_cache
-from stitchcuda.verify.messages.judge_requests import (
-    CheckProgram,
-    CheckPrograms,
-    JudgeReply,
-    JudgeStart,
-    ReferenceFacts,
-    RunReference,
-    RunUnder,
-    TimeProgram,
-)
+from stitchcuda.verify.messages import judge_requests
 from stitchcuda.verify.messages.request import Request, answer_type, plain
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it counts as hung
@@ -61,7 +52,7 @@ class Judge:
         self._bounds = bounds or Limits()
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES") if gpu is None else gpu
         self._scratch = limits.make_scratch(self._bounds)
-        start = JudgeStart(
+        start = judge_requests.JudgeStart(
             reference=reference.resolve(), settings=settings, limits=self._bounds, scratch=self._scratch, cache=cache.resolve(),
             runtime=runtime_cache(), arch=arch or device.device_facts(settings.target).arch,
         )  # fmt: skip
@@ -69,30 +60,30 @@ class Judge:
         self._start()
         self._send(start.model_dump_json(), "starting")
 
-    def baseline(self) -> ReferenceFacts:
+    def baseline(self) -> judge_requests.ReferenceFacts:
         """Runs the reference once: captures its graph and times it on a GPU. Raises `BadInput` if it cannot be used."""
-        return self._ask(RunReference(), self._bounds.baseline_s, "running the reference")
+        return self._ask(judge_requests.RunReference(), self._bounds.baseline_s, "running the reference")
 
     def check(self, program: Path, *, seeds: int) -> CheckResult:
         """Judges a program on `seeds` secret input sets, which are drawn once and used for all programs of this judge."""
-        return self._ask(CheckProgram(str(program.resolve()), seeds, fresh=False), self._bounds.check_s, "judging a program")
+        return self._check(program, seeds, fresh=False)
 
     def check_many(self, programs: Sequence[Path], *, seeds: int) -> list[CheckResult]:
         """Judges several programs as `check` does, as many at once as cores and memory hold. Returns results in the order of
         the programs; none depends on another program."""
-        asked = CheckPrograms(tuple(str(program.resolve()) for program in programs), seeds)
+        asked = judge_requests.CheckPrograms(tuple(str(program.resolve()) for program in programs), seeds)
         return self._ask(asked, 2 * max(1, len(programs)) * self._bounds.check_s, "judging several programs").results
 
     def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
         """Judges a program on parameters and inputs that were never used before, with more checks: is each kernel needed?"""
-        return self._ask(CheckProgram(str(program.resolve()), seeds, fresh=True), self._bounds.check_s, "judging a program")
+        return self._check(program, seeds, fresh=True)
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult:
         """Times reference, previous program and program, interleaved. Raises `Unavailable` without a GPU.
 
         `twice`: once more in new processes; the slower figures count, and if they are far apart a third timing decides.
         """
-        asked = TimeProgram(str(program.resolve()), str(previous.resolve()), twice)
+        asked = judge_requests.TimeProgram(str(program.resolve()), str(previous.resolve()), twice)
         return self._ask(asked, (3 if twice else 1) * self._bounds.check_s, "timing")
 
     def run_under(
@@ -113,7 +104,7 @@ class Judge:
         `verify/program/profiled_process.py`. `environment`: variables to add. Returns how the process ended, and the full names
         of the program's own kernels. Raises `Unavailable` for a program that cannot be loaded.
         """
-        asked = RunUnder(
+        asked = judge_requests.RunUnder(
             program=str(program.resolve()) if program else "", under=tuple(under), out=out.resolve(), how=how, calls=calls,
             warm=warm, seconds=seconds, environment=dict(environment or {}), visible=self._visible,
         )  # fmt: skip
@@ -170,6 +161,10 @@ class Judge:
                 start_new_session=True,
             )
 
+    def _check(self, program: Path, seeds: int, *, fresh: bool) -> CheckResult:
+        asked = judge_requests.CheckProgram(str(program.resolve()), seeds, fresh)
+        return self._ask(asked, self._bounds.check_s, "judging a program")
+
     def _ask(self, request: Request[_Answer], seconds: float, doing: str) -> _Answer:
         if self._process is None:
             raise Unavailable("the judge is closed")
@@ -179,7 +174,7 @@ class Judge:
         except BaseException:
             self.close()                   # after an interrupt no worker may run on, and no answer may stay unread
             raise
-        reply = JudgeReply[answer_type(request)].model_validate_json(line)  # type: ignore[misc]
+        reply = judge_requests.JudgeReply[answer_type(request)].model_validate_json(line)  # type: ignore[misc]
         if reply.last:                     # it can start no workers any more
             self.close()
         if reply.failed == "bad_input":

@@ -30,19 +30,7 @@ from stitchcuda.verify.judge.interleaved_timing import InterleavedTiming
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.judge.parallel_checks import ParallelChecks
 from stitchcuda.verify.judge.profiled_run import ProfiledRun
-from stitchcuda.verify.messages import host_memory
-from stitchcuda.verify.messages.judge_requests import (
-    CheckProgram,
-    CheckPrograms,
-    CheckResults,
-    JudgeReply,
-    JudgeStart,
-    RanUnder,
-    ReferenceFacts,
-    RunReference,
-    RunUnder,
-    TimeProgram,
-)
+from stitchcuda.verify.messages import host_memory, judge_requests
 from stitchcuda.verify.messages.request import Request, read
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -52,7 +40,7 @@ from stitchcuda.verify.program.builder_worker import shared_folders
 class JudgeProcess:
     """Answers requests about one reference and its programs."""
 
-    def __init__(self, start: JudgeStart, forkserver: ForkServer) -> None:
+    def __init__(self, start: judge_requests.JudgeStart, forkserver: ForkServer) -> None:
         self.resources = JudgeResources(start, forkserver)
         self.examination = Examination(self.resources)
         self.parallel = ParallelChecks(self.resources, self.examination)
@@ -61,26 +49,26 @@ class JudgeProcess:
     def answer(self, request: Request[Any]) -> Any:
         """Returns the record that answers a request."""
         match request:
-            case RunReference():
+            case judge_requests.RunReference():
                 return self.run_reference()
-            case CheckProgram():
+            case judge_requests.CheckProgram():
                 return self.examination.check(request.program, request.seeds, fresh=request.fresh)
-            case CheckPrograms():
-                return CheckResults(self.parallel.check(request.programs, request.seeds))
-            case TimeProgram():
+            case judge_requests.CheckPrograms():
+                return judge_requests.CheckResults(self.parallel.check(request.programs, request.seeds))
+            case judge_requests.TimeProgram():
                 if self.resources.target != "cuda":
                     raise Unavailable("timing needs a GPU; this session runs on the simulator")
                 return self.timing.time(request.program, request.previous, twice=request.twice)
-            case RunUnder():
+            case judge_requests.RunUnder():
                 return self.run_under(request)
         raise AssertionError(request)
 
-    def run_reference(self) -> ReferenceFacts:
+    def run_reference(self) -> judge_requests.ReferenceFacts:
         constants = self.resources.scratch / "constants.safetensors"
         answer = self.resources.ask("baseline", seed=secrets.randbits(31), constants=str(constants))
-        return ReferenceFacts(**{name: value for name, value in answer.items() if name != "ok"})
+        return judge_requests.ReferenceFacts(**{name: value for name, value in answer.items() if name != "ok"})
 
-    def run_under(self, request: RunUnder) -> RanUnder:
+    def run_under(self, request: judge_requests.RunUnder) -> judge_requests.RanUnder:
         """Calls the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
         self.resources.reference_worker()              # a turn on the GPU needs one, and it must be callable
         with contextlib.ExitStack() as stack:
@@ -102,7 +90,7 @@ class JudgeProcess:
                 profiled.prepare_reference(Path(self.resources.path), secrets.randbits(31))
             self.resources.background.quiet()
             with self.resources.turn(alone=True):
-                return RanUnder(profiled.run(), profiled.kernels)
+                return judge_requests.RanUnder(profiled.run(), profiled.kernels)
 
 
 def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
@@ -136,27 +124,28 @@ def main() -> None:
     forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    start = JudgeStart.model_validate_json(requests.readline())
+    start = judge_requests.JudgeStart.model_validate_json(requests.readline())
     _die_with(requests, start.scratch)
     process = JudgeProcess(start, forkserver)
-    kinds = {kind.__name__: kind for kind in (RunReference, CheckProgram, CheckPrograms, TimeProgram, RunUnder)}
     for line in requests:
-        fields = json.loads(line)
-        try:
-            request: Request[Any] = read(kinds[fields.pop("do")], fields)
-            reply = JudgeReply[Any](answer=process.answer(request), last=forkserver.lost)
-        except BadInput as error:
-            reply = JudgeReply[Any](failed="bad_input", why=str(error), last=forkserver.lost)
-        except Unavailable as error:
-            reply = JudgeReply[Any](failed="unavailable", why=str(error), last=forkserver.lost)
-        except Exception as error:
-            reply = JudgeReply[Any](failed="defect", why=traceback.format_exc(), last=forkserver.lost)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                where = f"{error.strerror} in {start.scratch}: free some there, or set TMPDIR to a folder with more"
-                why = f"there is no room to judge in ({where})"
-                reply = JudgeReply[Any](failed="unavailable", why=why, last=forkserver.lost)
+        reply = _reply(process, json.loads(line)).model_copy(update={"last": forkserver.lost})
         answers.write(reply.model_dump_json().encode() + b"\n")
         answers.flush()
+
+
+def _reply(process: JudgeProcess, fields: dict[str, Any]) -> judge_requests.JudgeReply[Any]:
+    try:
+        request: Request[Any] = read(judge_requests.QUESTIONS[fields.pop("do")], fields)
+        return judge_requests.JudgeReply(answer=process.answer(request))
+    except BadInput as error:
+        return judge_requests.JudgeReply(failed="bad_input", why=str(error))
+    except Unavailable as error:
+        return judge_requests.JudgeReply(failed="unavailable", why=str(error))
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f"{error.strerror} in {process.resources.scratch}: free some there, or set TMPDIR to a folder with more"
+            return judge_requests.JudgeReply(failed="unavailable", why=f"there is no room to judge in ({where})")
+        return judge_requests.JudgeReply(failed="defect", why=traceback.format_exc())
 
 
 if __name__ == "__main__":

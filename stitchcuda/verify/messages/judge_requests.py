@@ -105,6 +105,9 @@ class RunUnder(Request[RanUnder]):
     visible: str | None                    # the user's CUDA_VISIBLE_DEVICES
 
 
+QUESTIONS = {kind.__name__: kind for kind in (RunReference, CheckProgram, CheckPrograms, TimeProgram, RunUnder)}
+
+
 class JudgeReply(Record, Generic[_Answer]):
     """The answer to one question, or why there is none: `failed` is then `BadInput`, `Unavailable` or our own defect.
 

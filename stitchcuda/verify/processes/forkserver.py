@@ -155,9 +155,7 @@ class ForkServer:
     def close(self) -> None:
         """Ends the forkserver and everything below it."""
         self._sock.close()                 # it then ends its children and itself
-        if not _wait_for_end(self.pid, _GRACE_S):
-            limits.kill_group(self.pid)
-            os.waitpid(self.pid, 0)
+        _end(self.pid)
 
 
 def _policy(kind: str, scratch: Path, target: str, read: Sequence[Path], strict: bool) -> Policy | None:
@@ -186,9 +184,7 @@ def _serve(sock: socket.socket) -> None:
         fields = json.loads(packet)
         if fields.pop("do") == "Reap":
             left = read(Reap, fields).pid
-            if not _wait_for_end(left, _GRACE_S):
-                limits.kill_group(left)
-                _wait_for_end(left, _GRACE_S)
+            _end(left)
             supervisors.discard(left)
             _end_strays(supervisors)
             sock.send(json.dumps(plain(Done())).encode())
@@ -210,8 +206,7 @@ def _serve(sock: socket.socket) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)   # a supervisor first ends all processes below it
     for pid in supervisors:
-        if not _wait_for_end(pid, _GRACE_S):
-            limits.kill_group(pid)
+        _end(pid)
     _end_strays(set())
 
 
@@ -221,6 +216,13 @@ def _import_later() -> bool:
     tampering.seal()
     gc.freeze()
     return True
+
+
+def _end(pid: int) -> None:
+    """Waits for a child of this process to end, and kills it with its group after `_GRACE_S`."""
+    if not _wait_for_end(pid, _GRACE_S):
+        limits.kill_group(pid)
+        _wait_for_end(pid, _GRACE_S)
 
 
 def _wait_for_end(pid: int, seconds: float) -> bool:

@@ -21,7 +21,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,17 +44,8 @@ Turn = Callable[[], contextlib.AbstractContextManager[None]]
 """A context in which no other process of ours times on the device."""
 
 
-class BaselineClock(Protocol):
-    """The methods of a clock in `verify/timing/stopwatch.py` that are used here. `stop` returns milliseconds first."""
-
-    def settle(self) -> None: ...
-    def start(self) -> None: ...
-    def returned(self) -> None: ...
-    def stop(self) -> tuple[float, float]: ...
-
-
 class HostClock:
-    """Times calls on a CPU, which have ended when they return."""
+    """Times calls on a CPU, which have ended when they return. Has the methods of a `DeviceClock` that are used here."""
 
     def settle(self) -> None:
         self._began = self._ended = 0
@@ -123,7 +114,7 @@ def prepare_call(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
 
 
 def time_in_turns(
-    clock: BaselineClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
+    clock: DeviceClock | HostClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
 ) -> list[Median]:
     """Returns for each of `calls` the median milliseconds of a call with its interval.
 
@@ -159,7 +150,7 @@ def time_in_turns(
     return [median_of(times) for times in found]
 
 
-def time_mode(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Turn) -> BaselineTime:
+def time_mode(mode: Mode, subject: TrustedReference, clock: DeviceClock | HostClock, alone: Turn) -> BaselineTime:
     """Compares and times one mode. An exception of the mode becomes the record's `failed`; `BadInput` is raised on.
 
     `alone`: entered while it is timed, not while it compiles.
@@ -234,7 +225,7 @@ def main() -> None:
     except BadInput as error:
         say(BaselineLine(bad_input=str(error)))
         return
-    clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
+    clock = DeviceClock() if device == "cuda" else HostClock()
     say(BaselineLine())
     for mode in order.modes:
         found = time_mode(mode, subject, clock, alone)
