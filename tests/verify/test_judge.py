@@ -127,10 +127,10 @@ def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: p
             (f"import no_such_module\n{right}", "", "no_such_module"),
         ):
             program.write_text(text)
-            result = judge.check({"program": str(program), "seeds": 5, "fresh": True})
-            assert result["ok"] == (not reason), result["reasons"]
-            assert reason in " ".join(result["reasons"])
-            assert ("inputs are not taken: the program crashed" in " ".join(result["notes"])) == ("is_contiguous" in text)
+            result = judge.examination.check(str(program), 5, fresh=True)
+            assert result.ok == (not reason), result.reasons
+            assert reason in " ".join(result.reasons)
+            assert ("inputs are not taken: the program crashed" in " ".join(result.notes)) == ("is_contiguous" in text)
             left = [path.name for path in judge.resources.scratch.iterdir() if path.name.startswith("program-")]
             assert left == []
         judge.resources.background.quiet()
@@ -158,8 +158,8 @@ def test_a_check_is_made_once_more_when_the_references_process_ends(
 
     monkeypatch.setattr(judge.resources, "ask", ask_and_kill)
     try:
-        result = judge.check({"program": str(program), "seeds": 2, "fresh": False})
-        assert result["ok"], result["reasons"]
+        result = judge.examination.check(str(program), 2, fresh=False)
+        assert result.ok, result.reasons
         assert judge.resources._shared.reference is not None
         assert killed != [judge.resources._shared.reference.pid]
     finally:

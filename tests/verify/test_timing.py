@@ -473,8 +473,7 @@ def test_of_two_timings_the_slower_counts() -> None:
 def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
-    judge, asked = bench._judge, {"program": str(program), "previous": str(program)}
-    monkeypatch.setattr(judge, "_need_gpu", lambda what: None)
+    judge = bench._judge
     try:
         for given, twice, ratio in (
             ((0.5, 0.51), True, 1 / 0.51),
@@ -484,10 +483,10 @@ def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: py
         ):
             answers = [timed_result(ms) for ms in given]
             monkeypatch.setattr(judge.timing, "_interleaved", lambda of, before, started, answers=answers: answers.pop(0))
-            assert judge.time({**asked, "twice": twice})["ratio"] == pytest.approx(ratio)
+            assert judge.timing.time(str(program), str(program), twice=twice).ratio == pytest.approx(ratio)
             assert answers == []
         refused = timed_result(0.5).model_copy(update={"refused": ("the clocks disagree",)})
         monkeypatch.setattr(judge.timing, "_interleaved", lambda *_: refused)
-        assert judge.time({**asked, "twice": True})["refused"] == ["the clocks disagree"]
+        assert judge.timing.time(str(program), str(program), twice=True).refused == ("the clocks disagree",)
     finally:
         bench.close()

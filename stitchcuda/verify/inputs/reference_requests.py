@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from stitchcuda.state import OutputError, Precision, Record
 from stitchcuda.verify.compare.bound import Bound, Measure
 from stitchcuda.verify.inputs.variants import GIVEN
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.messages.request import Answer, Done, Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
@@ -120,19 +121,7 @@ class Examine(Request[Done]):
 
 
 @dataclass(frozen=True)
-class Captured(Answer):
-    """The reference's graph. See `ReferenceFacts` in `verify/client.py`."""
-
-    capture: str
-    constants: str | None
-    torch: str
-    sha: str
-    device: str
-    eager_ms: float | None
-
-
-@dataclass(frozen=True)
-class CaptureReference(Request[Captured]):
+class CaptureReference(Request[ReferenceFacts]):
     """Captures the reference on the inputs of `seed`; on a GPU it is timed too."""
 
     seed: int

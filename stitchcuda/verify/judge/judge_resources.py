@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.sandbox.limits import Limits, for_data
+from stitchcuda.sandbox.limits import for_data
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.state import Settings, Target
+from stitchcuda.state import Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.inputs import reference_requests as requests
@@ -36,6 +36,7 @@ from stitchcuda.verify.inputs.secret_inputs import (
     extend,
 )
 from stitchcuda.verify.integrity.snapshot import snapshot
+from stitchcuda.verify.messages.judge_requests import JudgeStart
 from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
@@ -81,17 +82,17 @@ class _SharedState:
 class JudgeResources:
     """One reference with its secret inputs, and workers for the programs that are judged against it."""
 
-    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
-        self.settings = Settings(**order["settings"])
-        self.limits = Limits(**order["limits"])
-        self.scratch = Path(order["scratch"])
-        self.path = order["reference"]
-        self.cache = Path(order["cache"])
-        self.arch = order["arch"]
+    def __init__(self, start: JudgeStart, forkserver: ForkServer) -> None:
+        self.settings = start.settings
+        self.limits = start.limits
+        self.scratch = start.scratch
+        self.path = str(start.reference)
+        self.cache = start.cache
+        self.arch = start.arch
         self.target = self.settings.target
         self.gpu_bytes = int(1e9 * (self.settings.gpu_memory_gb or 0))  # the limit that the user set; 0: none
         self.forkserver = forkserver
-        self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
+        self.home = simulator_home(start.runtime) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
         for folder in shared_folders(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
@@ -228,7 +229,7 @@ class JudgeResources:
 
     def worker(self, program: Path, secret_inputs: SecretInputs, build: OnBuild | None = None) -> Worker:
         """Starts a worker for a program. It may read the folder of `program`, our libraries, and those that were built for
-        it (`verify/processes/library_grants.py`)."""
+        it (`verify/processes/worker.py`)."""
         bounds = for_data(self.limits, secret_inputs.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
         build = build or self.builder.build

@@ -66,6 +66,12 @@ def read(kind: type[_Read], fields: Mapping[str, Any]) -> _Read:
     return made
 
 
+def plain(record: Any) -> dict[str, Any]:
+    """Returns a record's fields as JSON values, for a record without a `TensorBlock`. The inverse of `read`."""
+    fields: dict[str, Any] = _adapter(cast(Any, type(record))).dump_python(record, mode="json")
+    return fields
+
+
 @cache
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)

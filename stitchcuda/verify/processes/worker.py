@@ -8,14 +8,16 @@ believes nothing that a program worker says, only the tensors that it wrote. Whe
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import secrets
+import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -26,11 +28,12 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.verify.messages import build_orders, out_of_memory
+from stitchcuda.state import Target
+from stitchcuda.verify.messages import out_of_memory
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.messages.request import Request, answer_type, read
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.processes.library_grants import grant_library
 
 _LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
 _MOST_REASON = 20_000                      # characters of an error that a worker reports
@@ -44,7 +47,7 @@ _Answer = TypeVar("_Answer")
 Kind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
 
 
-OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
+OnBuild = Callable[[BuildOrder, Path | None, float], BuiltLibrary]
 """Gets (build order of a program worker, the program's folder, seconds); returns the builder's answer."""
 
 
@@ -65,8 +68,8 @@ class WorkerFailed(Exception):
 class Worker:
     """One worker process with its folders, which go when the `with` block ends or `close` is called.
 
-    `scratch`: the worker may write there. `libraries`: it may read what `library_grants` puts there. `code`: the folder
-    of the program that it runs. `ordered`, `built`: its build orders and the builder's answers to them, which can be trusted.
+    `scratch`: the worker may write there. `libraries`: it may read what `grant_library` puts there. `code`: the folder
+    of the program that it runs. `builds`: its build orders, and the builder's answers to them, which can be trusted.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Worker:
         forkserver: ForkServer,
         kind: Literal["reference", "program", "builder"],
         root: Path,
-        target: str,
+        target: Target,
         bounds: Limits,
         *,
         on_build: OnBuild | None = None,
@@ -83,10 +86,9 @@ class Worker:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self.libraries = Path(tempfile.mkdtemp(prefix="libraries-", dir=root))
         self.code: Path | None = None
-        self.ordered: list[dict[str, Any]] = []
-        self.built: list[dict[str, Any]] = []
+        self.builds: list[tuple[BuildOrder, BuiltLibrary]] = []
         self._on_build = on_build
-        self._orders: dict[str, int] = {}  # characters of each different order, by its digest
+        self._orders: dict[BuildOrder, int] = {}  # the different orders, with their characters
         self._what = f"the {kind}"
         self._bounds = bounds
         self._deadline: float | None = None
@@ -162,33 +164,30 @@ class Worker:
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
             if "build" not in message or self._on_build is None:
                 return message
-            order = message["build"] if isinstance(message["build"], dict) else {}
             started = time.monotonic()
             if building <= 0:
                 raise ChannelTimeout
-            self.ordered.append(order)
-            self.built.append(self._build(order, building))
+            built = grant_library(self.libraries, self._build(message["build"], building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
-            self._channel.send({"built": self._grant(self.built[-1])}, max(0.01, deadline - time.monotonic()))
+            self._channel.send({"built": built}, max(0.01, deadline - time.monotonic()))
         raise WireError("orders to build without end")
 
-    def _build(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Passes an order to the builder, unless the worker has ordered too much already."""
+    def _build(self, fields: object, seconds: float) -> BuiltLibrary:
+        """Passes an order to the builder, unless it is malformed or the worker has ordered too much already."""
         assert self._on_build is not None
-        digest, size = build_orders.digest(order), len(json.dumps(order))
-        if digest not in self._orders:
+        try:
+            order = BuildOrder.model_validate(fields)
+        except ValidationError:
+            return BuiltLibrary(failure="the order to build cannot be understood")
+        if order not in self._orders:
+            size = len(order.model_dump_json())
             if len(self._orders) >= _MOST_DIFFERENT or sum(self._orders.values()) + size > _MOST_ORDERED:
                 most = f"{_MOST_DIFFERENT} builds, with sources of {_MOST_ORDERED >> 20} MiB in all"
-                return {"error": f"a program may order {most}, and no more", "kind": "build"}
-            self._orders[digest] = size
-        return self._on_build(order, self.code, seconds)
-
-    def _grant(self, built: dict[str, Any]) -> dict[str, Any]:
-        """The builder's answer, with the library's path replaced by one that this worker can read."""
-        if "path" not in built or built.get("shared"):
-            return built
-        return built | {"path": str(grant_library(self.libraries, Path(built["path"])))}
+                return BuiltLibrary(failure=f"a program may order {most}, and no more")
+            self._orders[order] = size
+        self.builds.append((order, self._on_build(order, self.code, seconds)))
+        return self.builds[-1][1]
 
     def _forged(self, doing: str) -> WorkerFailed:
         return WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
@@ -231,6 +230,21 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def grant_library(folder: Path, built: BuiltLibrary) -> BuiltLibrary:
+    """Returns the builder's answer with its library in `folder`, which a worker can read but not write, so that it sees none
+    that was built for other programs. The path there is always the same: under a second one it would be loaded twice."""
+    if not built.path or built.shared:
+        return built
+    library = Path(built.path)
+    place = folder / library.name
+    if not place.exists():
+        try:
+            os.link(library, place)
+        except OSError:                    # another file system, or one without hard links
+            shutil.copyfile(library, place)
+    return replace(built, path=str(place))
 
 
 _FAULT_LINE = re.compile(

@@ -38,7 +38,8 @@ from typing import Any
 import torch
 
 from stitchcuda.tools.profile.ranges import CALL_RANGE, TRACED_RANGE
-from stitchcuda.verify.messages import build_orders, wire
+from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.messages.tensor_block import open_saved, unpack
 from stitchcuda.verify.program.program_worker import ProgramWorker
 from stitchcuda.verify.reference.module_ranges import Pop, Push, Regions
@@ -71,15 +72,15 @@ def _load_reference(order: dict[str, Any]) -> tuple[torch.nn.Module, Call]:
 
 def _load_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[torch.nn.Module, Call]:
     """Loads the program as its worker does, with the libraries that were built for it already. Nothing is built here."""
-    known: dict[str, dict[str, Any]] = {build_orders.digest(request): answer for request, answer in order["builds"]}
+    known = {BuildOrder(**ordered): BuiltLibrary(**built) for ordered, built in order["builds"]}
 
-    def build(request: dict[str, Any]) -> dict[str, Any]:
-        if build_orders.digest(request) in known:
-            return known[build_orders.digest(request)]
-        before = next((earlier for earlier, _ in order["builds"] if earlier["name"] == request["name"]), None)
-        other = ", ".join(field for field in request if request[field] != before.get(field)) if before else "name"
-        problem = f"the program orders the library {request['name']} otherwise than when it was called before ({other})"
-        return {"error": problem, "kind": "build"}
+    def build(ordered: BuildOrder) -> BuiltLibrary:
+        if ordered in known:
+            return known[ordered]
+        before = dict(next((earlier for earlier in known if earlier.name == ordered.name), ()))
+        other = ", ".join(name for name, value in ordered if value != before.get(name)) if before else "name"
+        problem = f"the program orders the library {ordered.name} otherwise than when it was called before ({other})"
+        return BuiltLibrary(failure=problem)
 
     worker = ProgramWorker(Path(order["out"]), order["target"], build, lambda *_: None, judged=False)
     saved = {what: open_saved(Path(file["path"]), file["layout"]) for what, file in order["tensors"].items()}

@@ -109,7 +109,7 @@ class Trial:
             **self.load_message,
         )  # fmt: skip
         self._check_tampering(self.loaded)
-        self.notes += [str(note) for library in self._worker.built for note in library.get("notes", ())]
+        self.notes += [note for _, built in self._worker.builds for note in built.notes]
         self._note_state(kept, program)
 
     def _note_state(self, kept: set[str], program: Path) -> None:
@@ -263,8 +263,7 @@ class Trial:
         )
         answer = self._receive(self.traced, with_layouts(rooms, self.traced))
         reasons = self.compare(given, answer, bounds, outputs_only=True)[1]
-        paths = (library["path"] for library in self._worker.built if library.get("path"))
-        built = device_time.built_kernels(Path(str(path)) for path in paths)
+        built = device_time.built_kernels(Path(built.path) for _, built in self._worker.builds if built.path)
         self.own = built or in_sources(self._worker.code or Path())
         summary = device_time.summarize(self.traced, self.own)
         self.own_launches = summary["own_launches"]

@@ -6,7 +6,7 @@ Command line:
 
 Each mode's outputs are compared with the reference within the judge's error bound. Then blocks of its calls are timed in turns
 with blocks of eager calls, each call on an idle device with a cold L2. Unlike in the judge's timing, inputs keep their values
-and addresses. It prints a `BaselineAnswer` for each mode and ends after the first failure, because a failure may leave a CUDA
+and addresses. It prints one line of JSON for each mode and ends after the first failure, because a failure may leave a CUDA
 context unusable. It caches nothing.
 Where to look next: `verify/reference/baselines.py` (who asks), `verify/reference/trusted_reference.py` (the comparison),
 `verify/timing/stopwatch.py` (the clock), `verify/timing/timed_calls.py` (how programs are timed).
@@ -21,7 +21,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
-from stitchcuda.verify.reference.baselines_process import BaselineAnswer, BaselineOrder, BaselineTime, Mode
+from stitchcuda.verify.reference.baseline_times import BaselineLine, BaselineOrder, BaselineTime, Mode
 from stitchcuda.verify.reference.float64_truth import copy_arguments
 from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from stitchcuda.verify.timing.stopwatch import DeviceClock
@@ -45,17 +45,8 @@ Turn = Callable[[], contextlib.AbstractContextManager[None]]
 """A context in which no other process of ours times on the device."""
 
 
-class BaselineClock(Protocol):
-    """The methods of a clock in `verify/timing/stopwatch.py` that are used here. `stop` returns milliseconds first."""
-
-    def settle(self) -> None: ...
-    def start(self) -> None: ...
-    def returned(self) -> None: ...
-    def stop(self) -> tuple[float, float]: ...
-
-
 class HostClock:
-    """Times calls on a CPU, which have ended when they return."""
+    """Times calls on a CPU, which have ended when they return. Has the methods of a `DeviceClock` that are used here."""
 
     def settle(self) -> None:
         self._began = self._ended = 0
@@ -124,7 +115,7 @@ def prepare_call(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
 
 
 def time_in_turns(
-    clock: BaselineClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
+    clock: DeviceClock | HostClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
 ) -> list[Median]:
     """Returns for each of `calls` the median milliseconds of a call with its interval.
 
@@ -160,7 +151,7 @@ def time_in_turns(
     return [median_of(times) for times in found]
 
 
-def time_mode(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Turn) -> BaselineTime:
+def time_mode(mode: Mode, subject: TrustedReference, clock: DeviceClock | HostClock, alone: Turn) -> BaselineTime:
     """Compares and times one mode. An exception of the mode becomes the record's `failed`; `BadInput` is raised on.
 
     `alone`: entered while it is timed, not while it compiles.
@@ -207,13 +198,13 @@ def _wait(device: str) -> None:
 
 
 def main() -> None:
-    """Carries out the order in the command line."""
+    """Carries out the `BaselineOrder` in the command line."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)                          # what the reference and compilers print must not mix with the answers
 
-    def say(answer: BaselineAnswer) -> None:
-        answers.write(answer.model_dump_json() + "\n")
+    def say(line: BaselineLine) -> None:
+        answers.write(line.model_dump_json() + "\n")
         answers.flush()
 
     order = BaselineOrder.model_validate_json(sys.argv[1])
@@ -225,21 +216,21 @@ def main() -> None:
     @contextlib.contextmanager
     def alone() -> Iterator[None]:
         """Waits until no other process times on the GPU; the answers say when, so that the wait does not count."""
-        say(BaselineAnswer(waiting=True))
+        say(BaselineLine(waiting=True))
         with gpu_lock.exclusive(gpu) if gpu else contextlib.nullcontext():
-            say(BaselineAnswer(waiting=False))
+            say(BaselineLine(waiting=False))
             yield
 
     try:
         subject = TrustedReference(order.reference, device, order.precision)
     except BadInput as error:
-        say(BaselineAnswer(bad_input=str(error)))
+        say(BaselineLine(bad_input=str(error)))
         return
-    clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
-    say(BaselineAnswer())
+    clock = DeviceClock() if device == "cuda" else HostClock()
+    say(BaselineLine())
     for mode in order.modes:
         found = time_mode(mode, subject, clock, alone)
-        say(BaselineAnswer(time=found))
+        say(BaselineLine(time=found))
         if found.failed:
             return
         importlib.import_module("torch._dynamo").reset()

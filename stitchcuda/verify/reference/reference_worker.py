@@ -30,6 +30,7 @@ from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, wire
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.request import Answer, Done, Failed, Request, read
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
@@ -125,7 +126,7 @@ class ReferenceWorker:
         self._loaded().examine()
         return Done()
 
-    def capture(self, request: requests.CaptureReference) -> requests.Captured:
+    def capture(self, request: requests.CaptureReference) -> ReferenceFacts:
         from stitchcuda.compiler.capture import capture
 
         reference = self._loaded()
@@ -136,7 +137,7 @@ class ReferenceWorker:
             constants = request.constants
             save_file({key: value.detach().cpu().contiguous().clone() for key, value in traced.constants.items()}, constants)
         on_gpu = self._target == "cuda"
-        return requests.Captured(
+        return ReferenceFacts(
             capture=traced.graph.model_dump_json(), constants=constants, torch=torch.__version__, sha=reference.sha,
             device=torch.cuda.get_device_name() if on_gpu else self._device,
             eager_ms=self._eager_ms(args, kwargs) if on_gpu else None,
