@@ -31,17 +31,16 @@ class JudgeStart(Record):
     arch: str                              # such as "sm_90a"
 
 
-class ReferenceFacts(Record):
+@dataclass(frozen=True)
+class ReferenceFacts(Answer):
     """What one run of the reference showed."""
 
     capture: str                           # OpGraph as JSON
     constants: str | None = None           # path of a safetensors file with the graph's constants; exists as long as the judge
     eager_ms: float | None = None          # median of one call; None on the simulator
     device: str = "cpu"                    # as torch names it
-    driver: str = ""
     torch: str = ""
     sha: str = ""                          # SHA-256 of the reference's file
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
