@@ -11,6 +11,7 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.messages.program_requests import IdleWork, WatchIdle
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Construction, Trial
@@ -35,11 +36,11 @@ def test_errors_without_a_number_survive_the_workspace() -> None:
 class Idle:
     """A worker that answers this when it was left alone, or fails."""
 
-    def __init__(self, answer: dict[str, Any] | WorkerFailed) -> None:
-        self.answer, self.asked = answer, dict[str, Any]()
+    def __init__(self, answer: IdleWork | WorkerFailed) -> None:
+        self.answer, self.asked = answer, list[Any]()
 
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        self.asked = {"do": do, **fields}
+    def request(self, request: Any, *, seconds: float, doing: str) -> IdleWork:
+        self.asked.append(request)
         if isinstance(self.answer, WorkerFailed):
             raise self.answer
         return self.answer
@@ -48,9 +49,8 @@ class Idle:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"worked": []}, ""),
-        ({"worked": ["spin_kernel(long long)"] * 9}, "it works on the device while nobody calls it (spin_kernel(long long))"),
-        ({}, "it does not say what it does while nobody calls it"),
+        (IdleWork(worked=[]), ""),
+        (IdleWork(worked=["spin_kernel(long)"] * 9), "it works on the device while nobody calls it (spin_kernel(long))"),
         (WorkerFailed("crash", "the program crashed while doing nothing"), "the program crashed while doing nothing"),
     ],
 )  # fmt: skip
@@ -62,4 +62,4 @@ def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> N
     nothing = SecretInputs(state=pack([], "cpu"), renewed=True)
     trial = Trial(worker, nothing, built, "cuda", Limits(), lambda do, **fields: {})  # type: ignore[arg-type]
     assert trial.idle(0.3) == reason
-    assert (worker.asked["do"], worker.asked["budget_s"]) == ("idle", 0.3)
+    assert worker.asked == [WatchIdle(budget_s=0.3)]

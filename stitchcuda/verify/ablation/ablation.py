@@ -23,6 +23,7 @@ from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS
+from stitchcuda.verify.messages.program_requests import SkipKernels
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start
 
@@ -212,10 +213,8 @@ class _Ablation:
     def _skip(self, kernels: list[str]) -> dict[str, int]:
         """Leaves out these kernels, and no others, from now on. Returns the launches by kernel since the last such request."""
         assert self._loaded is not None
-        reply = self._loaded.worker.ask("skip", seconds=_SKIP_S, doing="switching kernels", kernels=kernels)
-        launches = reply.get("launches")
-        pairs = launches.items() if isinstance(launches, dict) else ()
-        return {name: times for name, times in pairs if type(times) is int and times >= 0}
+        request = SkipKernels(kernels=kernels)
+        return self._loaded.worker.request(request, seconds=_SKIP_S, doing="switching kernels").launches
 
     def _can_skip(self, kernels: list[str]) -> bool:
         """Whether kernels can be left out before the first call: not if the program loads them in that call."""

@@ -153,7 +153,7 @@ class JudgeResources:
             self.wait_for_memory(secret_inputs)
             before_load(secret_inputs, trial)
             try:
-                trial.load(copy, cache=self.cache, arch=self.arch)
+                trial.load(copy)
             except WorkerFailed as failure:
                 raise state_mismatch.explain_missing_state(self.ask, secret_inputs, trial.state, failure, terms) from failure
             return worker, secret_inputs, trial

@@ -1,8 +1,8 @@
 """What one process asks another, and what it answers: frozen dataclasses, whose fields travel as a JSON object.
 
-`class Call(Request[Called])` says that the record `Called` answers the record `Call`. The judge makes records of what it
-receives with `read`, which checks every field, since a program's worker may send anything. A program's worker makes them
-without a check: it trusts the judge, and a program may have replaced what would check. Nothing here sends anything.
+`class CallProgram(Request[Called])` says that the record `Called` answers the record `CallProgram`. The judge makes records of
+what it receives with `read`, which checks every field, since a program's worker may send anything. A program's worker makes
+them without a check: it trusts the judge, and a program may have replaced what would check. Nothing here sends anything.
 Where to look next: `verify/messages/wire.py` (sends them), `verify/processes/worker.py` (asks).
 """
 
@@ -53,8 +53,8 @@ class Failed(Answer):
 
 
 def answer_type(request: Request[_Read]) -> type[_Read]:
-    """Returns the record that answers a request: the type argument of its base."""
-    (base,) = type(request).__orig_bases__  # type: ignore[attr-defined]
+    """Returns the record that answers a request: the type argument of its last base."""
+    *_, base = type(request).__orig_bases__  # type: ignore[attr-defined]
     (answer,) = get_args(base)
     found: type[_Read] = answer
     return found

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -36,13 +35,10 @@ class Interceptor:
     """Replaces the build functions of this process. Installed once per worker, before anything of the program is imported.
 
     `program`: the program's folder. `build`: sends an order (JSON fields) and returns the builder's answer. `skip`: kernels are
-    built with switches, so that they can be left out. `build_s` counts the seconds that builds took, `loaded` lists the names
-    of libraries that were built.
+    built with switches, so that they can be left out.
     """
 
     def __init__(self, target: Target, program: Path, build: Build, *, skip: bool = False) -> None:
-        self.build_s = 0.0
-        self.loaded: list[str] = []
         self._target = target
         self._program = program
         self._order = build
@@ -109,14 +105,8 @@ class Interceptor:
         return self._open(self.build_inline(name, **options), keep_module_alive)
 
     def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
-        started = time.monotonic()
-        try:
-            order = build_orders.make_order(name, style, options, self._program, skip=self._skip)
-            answer = self._order(order.model_dump(mode="json"))
-            return build_orders.library_path(answer)
-        finally:
-            self.build_s += time.monotonic() - started
-            self.loaded.append(name)
+        order = build_orders.make_order(name, style, options, self._program, skip=self._skip)
+        return build_orders.library_path(self._order(order.model_dump(mode="json")))
 
     def _open(self, path: str, keep: bool) -> Any:
         from tvm_ffi import load_module

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import resource
 import traceback
 from collections.abc import Callable, Iterator
@@ -29,7 +30,9 @@ from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
+from stitchcuda.verify.messages.request import Answer, Failed, read
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
+from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
@@ -63,12 +66,16 @@ class ReferenceWorker:
     def handlers(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         """Returns the function that answers each message, by the message's name."""
         own = (self.load, self.examine, self.baseline, self.renew, self.expect, self.reweighed, self.expect_rolled,
-               self.ceiling, self.work, self.needs, self.time)  # fmt: skip
+               self.ceiling, self.work, self.needs)  # fmt: skip
         blocks, compare = self.blocks, self.comparisons
         theirs = (blocks.lend, blocks.wipe, blocks.save, compare.receive, compare.forget, compare.find_changed,
                   compare.compare, compare.compare_expected, compare.find_degenerate, compare.find_unvaried,
                   compare.find_movable, compare.find_changed_state, compare.mix_state)  # fmt: skip
-        return {handler.__name__: handler for handler in (*own, *theirs)}
+        timing = {kind.__name__: functools.partial(self._timing, kind) for kind in TIMING_REQUESTS}
+        return {**{handler.__name__: handler for handler in (*own, *theirs)}, **timing}
+
+    def _timing(self, kind: type[Any], message: dict[str, Any]) -> dict[str, Any]:
+        return vars(self.time(read(kind, {name: value for name, value in message.items() if name not in ("do", "id")})))
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, the
@@ -346,7 +353,7 @@ class ReferenceWorker:
                 )
             self._set(self._original)
             self._state_key = ""
-            return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
+            return {"work": sum(took for _, _, took, _ in recorded.rows), "rows": recorded.rows}
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
@@ -361,30 +368,29 @@ class ReferenceWorker:
             return {"host": host, "device": 0, "free": 0}
         return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": gpu_memory.free_and_total()[0]}
 
-    def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
-
-        def make() -> TimedCalls:
-            self._use_state(message["state"])
+    def time(self, request: TimingRequest) -> Answer:
+        def prepare(request: PrepareTiming) -> TimedCalls:
+            assert request.state is not None
+            self._use_state(request.state)
             module = self._loaded().module
             named = dict(module.named_parameters()) | dict(module.named_buffers())
-            held = {name: value for name, value in named.items() if name in message["restore"]}
+            held = {name: value for name, value in named.items() if name in request.restore}
             before = {name: value.clone() for name, value in held.items()}
 
             def restore() -> None:
                 for name, value in before.items():
                     held[name].copy_(value)
 
-            return TimedCalls(message, module, self._get_clock(), device=self._device, restore=restore)
+            return TimedCalls(request, module, self._get_clock(), device=self._device, restore=restore)
 
         try:
             with torch.no_grad(), self._in_precision():
-                self._timed, answer = timed_calls.handle_message(self._timed, message, make)
+                self._timed, answer = timed_calls.answer_request(self._timed, request, prepare)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             self._timed = None
-            return {"error": out_of_memory.describe_request(error), "kind": "memory"}
+            return Failed(out_of_memory.describe_request(error), "memory")
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
@@ -474,7 +480,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     """
     host_memory.keep_freed()
     worker = ReferenceWorker(scratch, target)
-    handlers = worker.handlers()
+    handlers, timing = worker.handlers(), {kind.__name__ for kind in TIMING_REQUESTS}
     while True:
         message = channel.receive()
         gpu_memory.leave_to_others()
@@ -489,7 +495,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
-        if message["do"] != "time":
+        if message["do"] not in timing:
             worker.give_memory_back()
         del message, answer                # with the blocks that they hold
 
