@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
-from stitchcuda.verify.messages.program_requests import IdleWork, WatchIdle
+from stitchcuda.verify.messages.program_requests import Called, IdleWork, WatchIdle
+from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Construction, Trial
@@ -63,3 +65,20 @@ def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> N
     trial = Trial(worker, nothing, built, "cuda", Limits(), lambda do, **fields: {})  # type: ignore[arg-type]
     assert trial.idle(0.3) == reason
     assert worker.asked == [WatchIdle(budget_s=0.3)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"own": 1.5}, {"own": "1"}, {"own": math.nan}, {"own": True}, {"launches": -1}, {"launches": 1.0}, {"launches": True},
+        {"elsewhere": 2**63}, {"host_bytes": None}, {"tampered": "no"}, {"tampered": [1]}, {"digests": [0]}, {"more": 0},
+    ],
+)  # fmt: skip
+def test_what_a_worker_says_of_a_call_is_of_its_type(wrong: dict[str, Any]) -> None:
+    said: dict[str, Any] = {"structure": None, "outputs": {}, "tampered": [], "own": 0.5, "launches": 2}
+    assert read(Called, said).launches == 2
+    for field in ("structure", "outputs", "tampered"):
+        with pytest.raises(ValidationError):
+            read(Called, {name: value for name, value in said.items() if name != field})
+    with pytest.raises(ValidationError):
+        read(Called, said | wrong)

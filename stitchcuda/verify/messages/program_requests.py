@@ -140,14 +140,7 @@ class RepeatCalls(Request[Repeated]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reread(Answer):
-    """The layout of outputs that were held, as they are now."""
-
-    outputs: Any
-
-
-@dataclass(frozen=True, kw_only=True)
-class RereadOutputs(Request[Reread]):
+class RereadOutputs(Request[WrittenTensors]):
     """Write the outputs that are held once more."""
 
     outputs: TensorBlock

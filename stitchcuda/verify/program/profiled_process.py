@@ -137,10 +137,9 @@ def _load_program(
     worker = ProgramWorker(Path(order.out), order.target, build, lambda *_: None, judged=False)
     init, state, inputs = (open_saved(Path(saved.path), saved.layout) for saved in (called.init, called.state, called.inputs))
     worker.load(LoadProgram(init=init, state=state, **vars(called.settings)))
-    module, interceptor = worker.loaded()
     args, kwargs = wire.decode(called.structure, unpack(inputs, order.device), order.device)
-    stack.enter_context(interceptor.running())
-    return module, lambda: module(*args, **kwargs)
+    stack.enter_context(worker.interceptor.running())
+    return worker.program, lambda: worker.program(*args, **kwargs)
 
 
 def _nsys(module: torch.nn.Module, call: PlainCall, order: ProfileOrder) -> None:

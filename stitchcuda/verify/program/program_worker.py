@@ -26,7 +26,7 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
-from stitchcuda.verify.inputs import rotation
+from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.integrity import device_time, tampering
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
@@ -45,7 +45,6 @@ from stitchcuda.verify.messages.program_requests import (
     ReloadState,
     RepeatCalls,
     Repeated,
-    Reread,
     RereadOutputs,
     SkipKernels,
     Traced,
@@ -73,7 +72,7 @@ _TamperCheck = Callable[[], list[str]]     # returns sentences on what the progr
 
 
 class ProgramWorker:
-    """One loaded program. Each public method but `prepare` and `loaded` takes a request and returns its answer.
+    """One loaded program. Each public method but `prepare` takes a request and returns its answer.
 
     `build`: sends a build order to the builder. `add_checks`: takes the two tamper checks once they exist. `judged`: false in
     `verify/program/profiled_process.py`, where a profiler must be able to record.
@@ -92,16 +91,16 @@ class ProgramWorker:
         self._target = target
         self._build = build
         self._device = "cuda" if target == "cuda" else "cpu"
-        self._program: torch.nn.Module | None = None
-        self._interceptor: Interceptor | None = None
-        self._state: StateLoading | None = None
+        self.program: torch.nn.Module      # these three after `load`; the program is called in `interceptor.running()`
+        self.interceptor: Interceptor
+        self._state: StateLoading
         self._transient: dict[str, torch.Tensor] = {}  # buffers that no state_dict holds and a forward changes
         self._inputs: list[torch.Tensor] = []  # of the last call with the same addresses, as this worker reads them back
         self._shown: list[torch.Tensor] = []  # other tensor objects for the same memory, which the program is given
         self._switches = switches(target)
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
-        self._held: list[torch.Tensor] = []
+        self._held: timed_calls.EncodedResult = (None, [])
         self._skipping = False
         self._turn = self._calls = 0
         self._add_checks = add_checks
@@ -126,13 +125,13 @@ class ProgramWorker:
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
         skip = self._target == "cuda" and request.masked  # the simulator can leave out any kernel without it
-        self._interceptor = Interceptor(self._target, self._folder, self._build, skip=skip)
-        self._interceptor.install()
+        self.interceptor = Interceptor(self._target, self._folder, self._build, skip=skip)
+        self.interceptor.install()
         if self._target == "sim":
             # A device promises no order of blocks and threads, so the order is random: a program that needs one is wrong. With
             # CHECK, shared memory that nothing wrote reads as NaN, not as what the last block left there.
             seed = 2 * secrets.randbelow(2**15) + request.backwards
-            self._interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
+            self.interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
         sys.dont_write_bytecode = True
         if self._judged:
             close_recordings()
@@ -142,7 +141,7 @@ class ProgramWorker:
         _hidden.update({name: module for name, module in sys.modules.items() if name.partition(".")[0] == "stitchcuda"})
         for name in _hidden:               # a program that imports them gets fresh copies, which measure nothing
             del sys.modules[name]
-        with self._interceptor.running():
+        with self.interceptor.running():
             module = self._import(source)
             model = getattr(module, "ModelNew", None)
             if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
@@ -153,9 +152,9 @@ class ProgramWorker:
             if self._target == "sim":
                 simulated_device.move_to_device(program)
         program.train(request.training)
-        self._program = program
+        self.program = program
         given = dict(zip(request.state_names, unpack(request.state, self._device), strict=True))
-        with self._interceptor.running():
+        with self.interceptor.running():
             self._state = StateLoading(program, given, request, strict=path.is_dir())
         buffers = dict(program.named_buffers())
         self._transient = {name: buffers[name].detach().clone() for name in request.transient if name in buffers}
@@ -168,7 +167,7 @@ class ProgramWorker:
         )
 
     def call(self, request: CallProgram) -> Called:
-        program, interceptor = self.loaded()
+        program, interceptor = self.program, self.interceptor
         self._restore()                    # may run code of the program, so it comes before this call's inputs are read
         fresh = self._take_inputs(request.inputs)
         given = self._copy_to_last_inputs(fresh) if request.same_addresses else add_red_zones(fresh)
@@ -195,7 +194,7 @@ class ProgramWorker:
         own = loaded_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
         if request.hold:
-            self._held = [alias(tensor) for tensor in outputs]
+            self._held = structure, [alias(tensor) for tensor in outputs]
         written = self._write(request, structure, copies, given)
         if self._target == "cuda":
             return Called(**vars(written), tampered=recorder.reasons)
@@ -244,31 +243,29 @@ class ProgramWorker:
     ) -> WrittenTensors:
         """Writes copies of the outputs of a call, the inputs as they are after it, and the state that the reference's calls
         change, to the request's blocks."""
-        state = self._loaded_state()
-        now = state.current()
+        now, updated = self._state.current(), self._state.updated
         return WrittenTensors(
             structure=structure,
             outputs=fill(request.outputs, [copy.tensor() for copy in outputs]),
             inputs_after=fill(request.inputs_after, given),
-            state_after=fill(request.state_after, [tensor for name, tensor in now.items() if name in state.updated]),
-            digests=[digest(tensor, request.state_key) for name, tensor in now.items() if name not in state.updated],
+            state_after=fill(request.state_after, [tensor for name, tensor in now.items() if name in updated]),
+            digests=[digest(tensor, request.state_key) for name, tensor in now.items() if name not in updated],
         )
 
     def reload(self, request: ReloadState) -> Done:
-        _, interceptor = self.loaded()
         given = unpack(request.state, self._device)
-        with interceptor.running():
-            self._loaded_state().load(dict(zip(request.names, given, strict=True)))
+        with self.interceptor.running():
+            self._state.load(dict(zip(request.names, given, strict=True)))
         return Done()
 
     def disturb(self, request: DisturbTensor) -> Done:
-        _, interceptor = self.loaded()
-        with interceptor.running():
-            self._loaded_state().disturb(request.number)
+        with self.interceptor.running():
+            self._state.disturb(request.number)
         return Done()
 
-    def reread(self, request: RereadOutputs) -> Reread:
-        return Reread(outputs=fill(request.outputs, self._held))
+    def reread(self, request: RereadOutputs) -> WrittenTensors:
+        structure, tensors = self._held
+        return WrittenTensors(structure=structure, outputs=fill(request.outputs, tensors))
 
     def repeat(self, request: RepeatCalls) -> Repeated:
         """Makes calls as a user makes them: nothing recorded, nothing poisoned, each with other contents.
@@ -276,16 +273,16 @@ class ProgramWorker:
         A program that counts calls, to behave only while it is judged, gets past its count. The call on the request's inputs
         comes at a random place.
         """
-        program, interceptor = self.loaded()
+        program, interceptor = self.program, self.interceptor
         tensors = self._take_inputs(request.inputs)
-        rollable = [rotation.is_rollable(tensor) for tensor in tensors]
+        rollable = [timed_contents.is_rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + request.budget_s
         place, last = secrets.randbelow(request.calls), False
         written: WrittenTensors | None = None
         while not last:
             last = done + 1 == request.calls or time.monotonic() >= until
             compared = done == place or (last and done < place)
-            given = rotation.roll(tensors, rollable, 0 if compared else done + 1)
+            given = timed_contents.roll(tensors, rollable, 0 if compared else done + 1)
             args, kwargs = wire.decode(request.structure, [alias(tensor) for tensor in given], self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
@@ -306,10 +303,10 @@ class ProgramWorker:
 
     def profile(self, request: ProfileCall) -> Traced:
         """Records through CUPTI what the device does in a call after a warm-up on other contents."""
-        program, interceptor = self.loaded()
+        program, interceptor = self.program, self.interceptor
         asked = self._take_inputs(request.inputs)
-        rollable = [rotation.is_rollable(tensor) for tensor in asked]
-        tensors = add_red_zones(rotation.roll(asked, rollable, 3))
+        rollable = [timed_contents.is_rollable(tensor) for tensor in asked]
+        tensors = add_red_zones(timed_contents.roll(asked, rollable, 3))
         args, kwargs = wire.decode(request.structure, [alias(tensor) for tensor in tensors], self._device)
         structure: Any = None
         returned: list[NativeCopy] = []
@@ -343,11 +340,11 @@ class ProgramWorker:
                 os.sched_setaffinity(0, cores)
 
     def time(self, request: TimingRequest) -> Answer:
-        program, interceptor = self.loaded()
+        program, interceptor = self.program, self.interceptor
 
         def prepare(request: PrepareTiming) -> TimedCalls:
             assert self._clock is not None
-            buffers = BufferRestoring(program, *self._loaded_state().tensors_to_restore(request.restore))
+            buffers = BufferRestoring(program, *self._state.tensors_to_restore(request.restore))
             return TimedCalls(request, program, self._clock, device=self._device, restore=buffers.apply)
 
         with torch.no_grad(), interceptor.running():
@@ -355,13 +352,6 @@ class ProgramWorker:
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
-
-    def loaded(self) -> tuple[torch.nn.Module, Interceptor]:
-        """Returns the program, and the interceptor in whose `running` context it must be called. Raises `ProgramError` before
-        `load`."""
-        if self._program is None or self._interceptor is None:
-            raise ProgramError("no program is loaded")
-        return self._program, self._interceptor
 
     def _import(self, source: Path) -> Any:
         if not source.is_file():
@@ -377,19 +367,13 @@ class ProgramWorker:
 
     def _restore(self) -> None:
         """Gives parameters and buffers their values from before the first call: a call must not profit from the one before."""
-        program, interceptor = self.loaded()
         with torch.no_grad():
-            if (state := self._loaded_state()).changed():
-                with interceptor.running():
-                    state.restore()
-            for name, buffer in program.named_buffers() if self._transient else ():
+            if self._state.changed():
+                with self.interceptor.running():
+                    self._state.restore()
+            for name, buffer in self.program.named_buffers() if self._transient else ():
                 if name in self._transient and buffer.shape == self._transient[name].shape:
                     buffer.copy_(self._transient[name])
-
-    def _loaded_state(self) -> StateLoading:
-        if self._state is None:
-            raise ProgramError("no program is loaded")
-        return self._state
 
     def _copy_to_last_inputs(self, fresh: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copies new contents to the addresses of the last inputs, where layouts are the same: a program that caches results by

@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -227,9 +227,8 @@ class Trial:
             return []
         rooms = self._ask("lend", blocks=[], rooms={"outputs": given.most_bytes})["rooms"]
         request = RereadOutputs(**rooms)
-        outputs = self._worker.request(request, seconds=self._limits.call_s, doing="showing earlier outputs").outputs
-        now = self._receive(replace(self._held.reply, outputs=outputs), rooms)
-        return self.find_changed(self._held, now)
+        now = self._worker.request(request, seconds=self._limits.call_s, doing="showing earlier outputs")
+        return self.find_changed(self._held, self._receive(now, rooms))
 
     def find_changed(self, before: ProgramAnswer[WrittenTensors], after: ProgramAnswer[WrittenTensors]) -> list[str]:
         """Returns which outputs of one answer another one lacks, or has with other bits. Both must be among the last two, or
