@@ -28,6 +28,7 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import runtime_cache
+from stitchcuda.tools.profile.runner import HowCalled
 from stitchcuda.verify.messages import judge_requests
 from stitchcuda.verify.messages.request import Request, answer_type, plain
 
@@ -92,7 +93,7 @@ class Judge:
         under: Sequence[str],
         out: Path,
         *,
-        how: str,
+        how: HowCalled,
         calls: int,
         warm: int,
         seconds: float = 600.0,

@@ -46,7 +46,7 @@ class Bench:
         judge = self._judge
         with judge.resources.worker(program, self.secret_inputs) as worker:
             trial = judge.resources.trial(worker, self.secret_inputs)
-            trial.load(program, cache=judge.resources.cache, arch="sm_90")
+            trial.load(program)
             yield LoadedProgram(worker, trial)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.messages import tensor_block, wire
 from stitchcuda.verify.messages.judge_requests import CheckProgram, JudgeStart
+from stitchcuda.verify.messages.program_requests import WrittenTensors
 from stitchcuda.verify.pool import VerifierPool
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial
@@ -293,7 +294,7 @@ def test_a_reference_that_is_killed_while_it_holds_an_answer(
     """Another one is started, and the check is made once more; a second time it is no verdict."""
     judge, real, kills = bench._judge, Trial.find_changed, [0]
 
-    def find_changed(trial: Trial, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
+    def find_changed(trial: Trial, before: ProgramAnswer[WrittenTensors], after: ProgramAnswer[WrittenTensors]) -> list[str]:
         if kills[0]:
             kills[0] -= 1
             supervisor = judge.resources.reference_worker().pid

@@ -137,7 +137,7 @@ def test_every_request_has_a_handler_and_can_be_read() -> None:
     received = read(FindMattering, sent)
     assert received.given.measures == given.measures
     assert unpack(received.given.inputs, "cpu")[0].equal(X)
-    trace = ReferenceWork(7, [["gemm", 1, 7, 2]])
+    trace = ReferenceWork(7, [("gemm", 1, 7, 2)])
     assert read(ReferenceWork, pack_message(trace)) == trace
 
 

@@ -16,6 +16,7 @@ from stitchcuda.state import OutputError, Precision, Record
 from stitchcuda.verify.compare.bound import Bound, Measure
 from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.messages.judge_requests import ReferenceFacts
+from stitchcuda.verify.messages.program_requests import Row
 from stitchcuda.verify.messages.request import Answer, Done, Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
@@ -238,7 +239,7 @@ class ReferenceWork(Answer):
     """What one call costs: bytes moved by its operators on the simulator, device nanoseconds on a GPU, there with its trace."""
 
     work: int
-    rows: list[list[Any]] = field(default_factory=list)    # [kernel, start ns, duration ns, stream]
+    rows: list[Row] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ class JudgeResources:
             self.wait_for_memory(secret_inputs)
             before_load(secret_inputs, trial)
             try:
-                trial.load(copy, cache=self.cache, arch=self.arch)
+                trial.load(copy)
             except WorkerFailed as failure:
                 raise state_mismatch.explain_missing_state(self.ask, secret_inputs, trial.state, failure, terms) from failure
             return worker, secret_inputs, trial
@@ -255,7 +255,7 @@ class JudgeResources:
             try:
                 reference = self.reference_worker()
                 with self.turn():
-                    return reference.request(request, seconds=self.limits.baseline_s, doing=doing)
+                    return reference.ask(request, seconds=self.limits.baseline_s, doing=doing)
             except WorkerFailed as failure:
                 if failure.kind not in ("error", "bad_input"):
                     self.drop_reference()
@@ -272,13 +272,13 @@ class JudgeResources:
             shared.reference = Worker(self.forkserver, "reference", self.scratch, self.target, self.limits)
             try:
                 patience, precision = self.limits.load_s, self.settings.precision
-                shared.built = shared.reference.request(
+                shared.built = shared.reference.ask(
                     requests.LoadReference(self.path, precision, patience, self.gpu_bytes), seconds=patience + _GRACE_S,
                     doing="loading",
                 )  # fmt: skip
                 shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.built.gpu)  # one per process: turns nest
                 with self.turn():
-                    shared.reference.request(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
+                    shared.reference.ask(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
                 raise _explained(failure) from failure

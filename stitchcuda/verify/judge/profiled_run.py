@@ -9,13 +9,13 @@ Where to look next: `verify/program/profiled_process.py` (what runs), `verify/cl
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import stitchcuda
 from stitchcuda.sandbox import command
@@ -27,7 +27,9 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages.judge_requests import RunUnder
 from stitchcuda.verify.messages.request import plain
+from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import Worker, grant_library
+from stitchcuda.verify.program.profiled_process import CalledProgram, CalledReference, ProfileOrder, SavedBlock
 from stitchcuda.verify.program.trial import Trial
 
 _PACKAGE = Path(stitchcuda.__file__).resolve().parent
@@ -49,14 +51,15 @@ class ProfiledRun:
         self._target = target
         self._limits = limits
         self._read: Sequence[Path] | None = None  # what may be read in the sandbox; None: no sandbox
-        self._order: dict[str, Any] = {
-            "how": request.how, "calls": request.calls, "warm": request.warm, "out": str(request.out), "target": target,
-            "precision": precision,
-        }  # fmt: skip
+        self._order = functools.partial(
+            ProfileOrder, how=request.how, calls=request.calls, warm=request.warm, out=str(request.out), target=target,
+            precision=precision,
+        )  # fmt: skip
+        self._called: CalledReference | CalledProgram
 
     def prepare_reference(self, path: Path, seed: int) -> None:
         """Chooses the reference at `path`, called on its `get_inputs()` after torch.manual_seed(`seed`)."""
-        self._order |= {"reference": str(path), "seed": seed}
+        self._called = CalledReference(path=str(path), seed=seed)
 
     @contextlib.contextmanager
     def prepared_program(
@@ -64,18 +67,23 @@ class ProfiledRun:
     ) -> Iterator[None]:
         """Chooses a program that is loaded and was called in `worker`. The files for the run lie in a folder below `root` until
         the block ends, and in the folders `shared` by all programs."""
-        given, program = secret_inputs.sets[0], Path(trial.load_message["program"])
+        assert trial.settings is not None
+        given, program = secret_inputs.sets[0], Path(trial.settings.program)
         with tempfile.TemporaryDirectory(dir=root, prefix="profiled-") as name:
             folder = Path(name)
-            tensors = {"init": trial.built.init, "state": secret_inputs.state, "inputs": given.inputs}
-            for what, block in tensors.items():
-                ask(SaveBlock(block, str(folder / what)))
-            self._order |= {
-                "load": trial.load_message,
-                "tensors": {what: {"path": str(folder / what), "layout": block.layout} for what, block in tensors.items()},
-                "structure": given.structure,
-                "builds": [(plain(order), plain(grant_library(folder, built))) for order, built in worker.builds],
-            }
+
+            def save(block: TensorBlock, name: str) -> SavedBlock:
+                ask(SaveBlock(block, str(folder / name)))
+                return SavedBlock(path=str(folder / name), layout=block.layout)
+
+            self._called = CalledProgram(
+                settings=trial.settings,
+                init=save(trial.built.init, "init"),
+                state=save(secret_inputs.state, "state"),
+                inputs=save(given.inputs, "inputs"),
+                structure=given.structure,
+                builds=[(order, grant_library(folder, built)) for order, built in worker.builds],
+            )
             self._read = (folder, program if program.is_dir() else program.parent, _PACKAGE, *shared)
             self.kernels = device_time.built_kernels(Path(built.path) for _, built in worker.builds if built.path)
             yield
@@ -83,7 +91,7 @@ class ProfiledRun:
     def run(self) -> Finished:
         """Runs the command. `output` of the result is the end of what was printed, stdout and stderr together."""
         with tempfile.TemporaryDirectory(dir=self._out, prefix="order-") as name:
-            (file := Path(name) / "order.json").write_text(json.dumps(self._order))
+            (file := Path(name) / "order.json").write_text(json.dumps(plain(self._order(called=self._called))))
             line = [*self._under, sys.executable, "-P", _SCRIPT, str(file)]
             environment = dict(os.environ) if self._read is None else clean_environment({"HOME": str(self._out)})
             environment.pop("CUDA_VISIBLE_DEVICES", None)  # the judge's own is empty

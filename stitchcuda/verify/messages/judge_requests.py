@@ -14,6 +14,7 @@ from typing import Generic, Literal, TypeVar
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Record, Settings, TimingResult
+from stitchcuda.tools.profile.runner import HowCalled
 from stitchcuda.verify.messages.request import Answer, Request
 
 _Answer = TypeVar("_Answer")
@@ -96,7 +97,7 @@ class RunUnder(Request[RanUnder]):
     program: str                           # "": the reference
     under: tuple[str, ...]
     out: Path                              # a folder that the command may write
-    how: str                               # one of those in `verify/program/profiled_process.py`
+    how: HowCalled
     calls: int
     warm: int
     seconds: float                         # its time limit

@@ -71,8 +71,14 @@ class TensorBlock:
         """What a message says of it. `position`: of its descriptor among those that go with the message."""
         return {"block": position, "key": self.key, "size": self.size, "device": self.device, "layout": self.layout}
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.descriptor)
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        """Closes the descriptor. What was copied out of the block stays."""
+        if self.descriptor >= 0:
+            close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 @dataclass(frozen=True)
@@ -154,11 +160,9 @@ class BlockLayout:
         return sum(map(_padded, self.spans))
 
 
-def with_layouts(blocks: Mapping[str, TensorBlock], reply: Mapping[str, Any]) -> dict[str, TensorBlock]:
-    """Returns the blocks that a worker was given to write to, each with the layout that its reply has under the same name."""
-    layouts = reply.get("layouts")
-    said = layouts if isinstance(layouts, dict) else {}
-    return {what: block.with_layout(said.get(what)) for what, block in blocks.items()}
+def with_layouts(blocks: Mapping[str, TensorBlock], answer: object) -> dict[str, TensorBlock]:
+    """Returns the blocks that a worker was given to write to, each with the layout that its answer has under the same name."""
+    return {what: block.with_layout(getattr(answer, what)) for what, block in blocks.items()}
 
 
 def new_block(size: int, device: str) -> TensorBlock:

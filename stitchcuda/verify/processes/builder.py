@@ -74,7 +74,7 @@ class Builder:
         if self._stopped:                  # read after the start: `stop` in another thread sets it before it reads `_worker`
             self._worker.child.kill()
         try:
-            return self._worker.request(request, seconds=seconds, doing=f"compiling {request.order.name[:100]}")
+            return self._worker.ask(request, seconds=seconds, doing=f"compiling {request.order.name[:100]}")
         except (WorkerFailed, Unavailable) as failure:
             self.close()
             if again and not self._stopped and getattr(failure, "kind", "crash") == "crash":

@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,20 +31,18 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Target
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
-from stitchcuda.verify.messages.request import Request, answer_type, read
+from stitchcuda.verify.messages.request import Failed, FailureKind, Request, answer_type, explain_mismatch, read
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 from stitchcuda.verify.processes.forkserver import ForkServer
 
 _LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
 _MOST_REASON = 20_000                      # characters of an error that a worker reports
-_MOST_NAMED = 200                          # characters of a field's path, and of what is wrong with it
 _MOST_ORDERS = 1000                        # build orders during one request
 _MOST_DIFFERENT = 200                      # different build orders of one worker: each may add a library to the cache
 _MOST_ORDERED = 64 * 2**20                 # characters of all its different orders together
 
 
 _Answer = TypeVar("_Answer")
-Kind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
 
 
 OnBuild = Callable[[BuildOrder, Path | None, float], BuiltLibrary]
@@ -58,11 +56,11 @@ class WorkerFailed(Exception):
     `held` is how many numbers it holds that the reference does not have.
     """
 
-    def __init__(self, kind: Kind, reason: str, missing: object = (), held: object = 0) -> None:
+    def __init__(self, kind: FailureKind, reason: str, missing: Iterable[str] = (), held: int = 0) -> None:
         super().__init__(reason)
         self.kind = kind
-        self.held = held if type(held) is int else 0
-        self.missing = frozenset(map(str, missing)) if isinstance(missing, list) else frozenset()
+        self.held = held
+        self.missing = frozenset(missing)
 
 
 class Worker:
@@ -114,8 +112,8 @@ class Worker:
         finally:
             self.extend(time.monotonic() - started)
 
-    def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
-        """Sends the request `do` with these fields and returns the answer's fields.
+    def ask(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:
+        """Sends a request and returns its answer.
 
         `doing` completes "the program crashed … while", for example "running forward". Raises `WorkerFailed`, after which the
         worker is dead or useless, and `Unavailable` if its supervisor was killed from outside, or the reference's process.
@@ -125,37 +123,26 @@ class Worker:
         token = secrets.token_hex(16)      # an answer that other code wrote to the channel does not repeat it
         try:
             deadline = time.monotonic() + seconds
-            self._channel.send({"do": do, "id": token, **fields}, seconds)
-            answer = self._answer(deadline)
+            self._channel.send({"do": type(request).__name__, "id": token, **vars(request)}, seconds)
+            fields = self._answer(deadline)
+            if fields.pop("id", None) != token:
+                raise ForgedMessage
+            if "error" in fields:
+                failed = read(Failed, fields)
+                raise WorkerFailed(failed.kind, failed.error[:_MOST_REASON], failed.missing or (), failed.held)
+            return read(answer_type(request), fields)
         except ChannelTimeout:
             self.kill()
             raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
         except ForgedMessage:
             self.kill()
-            raise self._forged(doing) from None
-        except WireError as error:
+            raise WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}") from None
+        except (WireError, ValidationError) as error:
             self.kill()
-            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
+            why = str(error) if isinstance(error, WireError) else explain_mismatch(error)
+            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {why}") from error
         except ChannelClosed:
             raise self._crashed(doing) from None
-        if answer.pop("id", None) != token:
-            self.kill()
-            raise self._forged(doing)
-        if "error" in answer:
-            reason = str(answer["error"])[:_MOST_REASON]
-            raise WorkerFailed(answer.get("kind", "error"), reason, answer.get("missing"), answer.get("held"))
-        return answer
-
-    def request(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:
-        """Sends a request and returns its answer. As `ask` does."""
-        fields = self.ask(type(request).__name__, seconds=seconds, doing=doing, **vars(request))
-        try:
-            return read(answer_type(request), fields)
-        except ValidationError as error:
-            self.kill()
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            why = f"{place[:_MOST_NAMED]}: {error.errors()[0]['msg'][:_MOST_NAMED]}"
-            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {why}") from error
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         """Receives the answer. Build orders that come before it are passed on; their time does not count."""
@@ -189,9 +176,6 @@ class Worker:
         self.builds.append((order, self._on_build(order, self.code, seconds)))
         return self.builds[-1][1]
 
-    def _forged(self, doing: str) -> WorkerFailed:
-        return WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
-
     def _crashed(self, doing: str) -> WorkerFailed:
         """Explains why the worker closed its channel, from its exit status, its supervisor's reason and its output."""
         end = self.child.end(2.0)          # it is ending, since its socket is closed; what it started may not be
@@ -203,7 +187,7 @@ class Worker:
             raise Unavailable(f"{self._what} was killed (SIGKILL) while {doing}: {why}")
         bound = limits.memory_limit(self._bounds) / 2**30
         if end.reason in _EXCESSES:
-            kind: Kind = "memory" if end.reason == "memory" else "crash"
+            kind: FailureKind = "memory" if end.reason == "memory" else "crash"
             limit = f" (limit {bound:.0f} GiB)" if kind == "memory" else ""
             return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]}{limit} while {doing} and was stopped")
         if out_of_memory.is_out_of_memory(log):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -33,12 +32,10 @@ class Interceptor:
     """Replaces the build functions of this process. Installed once per worker, before anything of the program is imported.
 
     `program`: the program's folder. `build`: has an order built. `skip`: kernels are built with switches, so that they can be
-    left out. `build_s` counts the seconds that builds took, `loaded` lists the names of libraries that were built.
+    left out.
     """
 
     def __init__(self, target: Target, program: Path, build: Build, *, skip: bool = False) -> None:
-        self.build_s = 0.0
-        self.loaded: list[str] = []
         self._target = target
         self._program = program
         self._build = build
@@ -93,12 +90,7 @@ class Interceptor:
         return CountedModule(module) if self._target == "sim" else module
 
     def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
-        started = time.monotonic()
-        try:
-            return self._build(make_order(name, style, options, self._program, skip=self._skip)).library()
-        finally:
-            self.build_s += time.monotonic() - started
-            self.loaded.append(name)
+        return self._build(make_order(name, style, options, self._program, skip=self._skip)).library()
 
     def _torch_loader(self, which: str, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)

@@ -34,6 +34,7 @@ from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.request import Answer, Done, Failed, Request, read
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
+from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
@@ -89,6 +90,7 @@ class ReferenceWorker:
             requests.FindMovable: compare.find_movable,
             requests.FindChangedState: compare.find_changed_state,
             requests.MixState: compare.mix_state,
+            **dict.fromkeys(TIMING_REQUESTS, self.time),
         }
 
     def answer(self, request: Request[_Answer]) -> _Answer:
@@ -348,10 +350,10 @@ class ReferenceWorker:
             with torch.no_grad(), self._in_precision():
                 rows = device_time.record(
                     lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original)
-                )["rows"]
+                ).rows
             self._set(self._original)
             self._state_key = ""
-            return requests.ReferenceWork(sum(row[2] for row in rows), rows)
+            return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
@@ -365,30 +367,29 @@ class ReferenceWorker:
             return requests.MemoryNeeds(host)
         return requests.MemoryNeeds(host, torch.cuda.max_memory_reserved(), gpu_memory.free_and_total()[0])
 
-    def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
-
-        def make() -> TimedCalls:
-            self._use_state(message["state"])
+    def time(self, request: TimingRequest) -> Answer:
+        def prepare(request: PrepareTiming) -> TimedCalls:
+            assert request.state is not None
+            self._use_state(request.state)
             module = self._loaded().module
             named = dict(module.named_parameters()) | dict(module.named_buffers())
-            held = {name: value for name, value in named.items() if name in message["restore"]}
+            held = {name: value for name, value in named.items() if name in request.restore}
             before = {name: value.clone() for name, value in held.items()}
 
             def restore() -> None:
                 for name, value in before.items():
                     held[name].copy_(value)
 
-            return TimedCalls(message, module, self._get_clock(), device=self._device, restore=restore)
+            return TimedCalls(request, module, self._get_clock(), device=self._device, restore=restore)
 
         try:
             with torch.no_grad(), self._in_precision():
-                self._timed, answer = timed_calls.handle_message(self._timed, message, make)
+                self._timed, answer = timed_calls.answer_request(self._timed, request, prepare)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             self._timed = None
-            return {"error": out_of_memory.describe_request(error), "kind": "memory"}
+            return Failed(out_of_memory.describe_request(error), "memory")
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
@@ -471,7 +472,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         do, token = message.pop("do"), message.pop("id")
         gpu_memory.leave_to_others()
         try:
-            answer = worker.time(message) if do == "time" else vars(worker.answer(read(kinds[do], message)))
+            answer = vars(worker.answer(read(kinds[do], message)))
         except BadInput as error:
             answer = vars(Failed(str(error), "bad_input"))
         except (LostContext, AnswerLost) as error:
@@ -481,7 +482,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = vars(Failed(f"The reference takes too much memory to be judged: {lack}.", "bad_input"))
         channel.send(answer | {"id": token})
-        if do != "time":
+        if kinds[do] not in TIMING_REQUESTS:
             worker.give_memory_back()
         del message, answer                # with the blocks that they hold
 
