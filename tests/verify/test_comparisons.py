@@ -25,6 +25,7 @@ from stitchcuda.verify.inputs.reference_requests import (
 )
 from stitchcuda.verify.messages.request import Request, answer_type, read
 from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack, unpack
+from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
@@ -123,7 +124,7 @@ def test_little_memory_is_said(failures: int, how: str, monkeypatch: pytest.Monk
 def test_every_request_has_a_handler_and_can_be_read() -> None:
     """Those that only a GPU's judge makes, too."""
     kinds = [kind for kind in vars(reference_requests).values() if isinstance(kind, type) and issubclass(kind, Request)]
-    assert set(ReferenceWorker("sim").handlers) == set(kinds) - {Request}
+    assert set(ReferenceWorker("sim").handlers) == {*kinds, *TIMING_REQUESTS} - {Request}
     for kind in ReferenceWorker("sim").handlers:
         records: tuple[Any, ...] = (kind, answer_type(object.__new__(kind)))
         for record in records:
