@@ -34,7 +34,8 @@ from stitchcuda.tools.build.build_pool import build_many  # noqa: E402
 from stitchcuda.tools.device.device import device_facts  # noqa: E402
 from stitchcuda.tools.profile.ncu import profile_kernels  # noqa: E402
 from stitchcuda.tools.profile.nsys import profile_system  # noqa: E402
-from stitchcuda.verify.client import Judge, ReferenceFacts  # noqa: E402
+from stitchcuda.verify.client import Judge  # noqa: E402
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts  # noqa: E402
 
 SEEDS = 3                                  # as a session's checks have
 COPIES = 2

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from stitchcuda.sandbox import command
+from stitchcuda.state import Target
 from stitchcuda.verify.processes import forkserver as forkservers
 from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox.prison import Prisoner
@@ -73,7 +74,7 @@ part("fork", lambda: __import__("subprocess").run(["true"]))
 def main() -> None:
     forkservers._WORKERS = {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"}
     forkserver = ForkServer()
-    target = "cuda" if torch.cuda.is_available() else "sim"
+    target: Target = "cuda" if torch.cuda.is_available() else "sim"
     figures: dict[str, Any] = {}
     for label, kind in (("supervised", "reference"), ("shut in", "program")):
         rows: list[dict[str, Any]] = []

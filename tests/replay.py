@@ -37,8 +37,8 @@ from stitchcuda.state import (
 from stitchcuda.store import SessionRecord, Workspace
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import ReferenceFacts
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 
 class Recording:

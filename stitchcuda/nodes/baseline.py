@@ -40,8 +40,8 @@ def baseline(state: State, context: Context) -> State:
         "notes": state.get("notes", ()),
         "usage": state.get("usage", Usage()),
     }
-    for text in (*facts.notes, *([device.note] if device.note else [])):
-        update["notes"] = context.note(update, text)
+    if device.note:
+        update["notes"] = context.note(update, device.note)
     if graph.opaque:
         update["notes"] = context.note(update, f"the reference could not be captured: {graph.opaque}")
     first = _first_program(context, graph)

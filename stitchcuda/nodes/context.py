@@ -42,8 +42,8 @@ from stitchcuda.state import (
 from stitchcuda.store import SessionRecord, Workspace, get_tree, materialise, put_tree
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import ReferenceFacts
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 Event = dict[str, Any]
 """Something a person may want to see. `kind` is session, node, step, tokens (a reply streams in), call (a model's call has

@@ -22,8 +22,10 @@ from stitchcuda.tools.profile.nsys import profile_system
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.api import policy_reasons
-from stitchcuda.verify.client import Judge, ReferenceFacts
-from stitchcuda.verify.reference.baselines import BaselineTimes, time_baselines
+from stitchcuda.verify.client import Judge
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
+from stitchcuda.verify.reference.baselines import time_baselines
 
 
 class LocalTools:

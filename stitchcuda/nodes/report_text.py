@@ -16,8 +16,7 @@ from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.prediction import Prediction, predict_program
 from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Settings, State, Tier, TimingResult, Usage
 from stitchcuda.store import list_repairs
-from stitchcuda.verify.reference import baselines
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.reference.baseline_times import BaselineTimes, format_table
 
 if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
@@ -56,7 +55,7 @@ def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]
         ]
         if digest := state.get("baselines"):
             found = context.load(BaselineTimes, digest)
-            lines += ["## Baselines", "", "```", baselines.format_table(found).rstrip(), "```", ""]
+            lines += ["## Baselines", "", "```", format_table(found).rstrip(), "```", ""]
     lines += _profiles(context, baseline, final, history)
     notes = state.get("notes", ())
     if notes:

@@ -11,7 +11,7 @@ from stitchcuda.report.diffs import FileChange
 from stitchcuda.state import Attempt, Baseline, DeviceFacts, Digest, Evidence, Plan, Record, Result, Review, Task, Tier
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 
 class Card(Record):

@@ -22,7 +22,7 @@ from stitchcuda.state import Attempt, Digest, Evidence, Plan, Precision, Profile
 from stitchcuda.store import Store
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])

@@ -23,7 +23,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import files
 from stitchcuda.sandbox import limits as bounding
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.sandbox.policy import Policy
+from stitchcuda.sandbox.policy import Launch, Policy
 from stitchcuda.sandbox.protections import NAMES, Protections, disabled_protections, protections_of
 from stitchcuda.sandbox.watch import is_scarce
 
@@ -41,6 +41,16 @@ class Finished(NamedTuple):
     output: str
     seconds: float
     timed_out: bool = False
+
+
+class _CommandEnd(NamedTuple):
+    """How a launcher says that its command ended. `protections`: those in force; None if it ended before it had them."""
+
+    code: int
+    reason: str                            # as `sandbox/supervisor.py`'s `End` has it
+    output: bytes
+    seconds: float
+    protections: Protections | None
 
 
 class Run(Protocol):
@@ -79,13 +89,13 @@ def run(
     code 127. Raises `Unavailable` if it was stopped because a file system that it writes to is full.
     """
     visible: list[Path | str] = [*_folders_of_command(command[0], env), *read]
-    answer, output = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu, loopback=loopback)
-    text = output.decode("utf-8", "replace")
-    if answer["reason"] == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
+    end = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu, loopback=loopback)
+    text = end.output.decode("utf-8", "replace")
+    if end.reason == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
         raise Unavailable(f"no space left to build in {full.parent}: free some there, or choose another folder")
-    if answer["reason"] in _EXCESSES:
-        text += f"\nstopped: more {answer['reason']} than it may use\n"
-    return Finished(answer["code"], text, answer["seconds"], answer["reason"] == "time")
+    if end.reason in _EXCESSES:
+        text += f"\nstopped: more {end.reason} than it may use\n"
+    return Finished(end.code, text, end.seconds, end.reason == "time")
 
 
 def unconfined(
@@ -124,13 +134,13 @@ def available() -> Protections:
 @functools.lru_cache(maxsize=8)
 def _available(without: tuple[str, ...]) -> Protections:
     try:
-        answer, output = _launch(["true"], _PROBE_S, None, None, [], [], None)
+        end = _launch(["true"], _PROBE_S, None, None, [], [], None)
     except (OSError, RuntimeError) as error:
         return Protections((), tuple((name, f"no child could be made: {error}") for name in NAMES.values()))
-    if not answer["protections"]:
-        why = output.decode("utf-8", "replace").strip() or f"the child ended with {answer['code']}"
+    if end.protections is None:
+        why = end.output.decode("utf-8", "replace").strip() or f"the child ended with {end.code}"
         return Protections((), tuple((name, why) for name in NAMES.values()))
-    return protections_of(answer["protections"][0])
+    return end.protections
 
 
 def _launch(
@@ -144,7 +154,7 @@ def _launch(
     *,
     gpu: bool = False,
     loopback: bool = False,
-) -> tuple[dict[str, Any], bytes]:
+) -> _CommandEnd:
     policy = Policy(
         read=tuple(os.fspath(place) for place in (*files.python_folders(), *read)),
         write=tuple(os.fspath(place) for place in write), spawn=True, gpu=gpu, loopback=loopback,
@@ -152,15 +162,10 @@ def _launch(
     environment = dict(env) if env is not None else bounding.clean_environment()
     if write:
         environment.setdefault("TMPDIR", os.fspath(write[0]))
-    order = {
-        "command": command,
-        "cwd": os.fspath(cwd or (write[0] if write else "/")),
-        "env": environment,
-        "policy": policy._asdict(),
-        "bounds": bounding.bounds_of(limits or Limits(), address=False)._asdict(),
-        "seconds": seconds,
-        "without": sorted(disabled_protections()),
-    }
+    launch = Launch(
+        command, os.fspath(cwd or (write[0] if write else "/")), environment, policy,
+        bounding.bounds_of(limits or Limits(), address=False), seconds, sorted(disabled_protections()),
+    )  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", _LAUNCHER], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
@@ -168,7 +173,7 @@ def _launch(
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.write(json.dumps(launch).encode() + b"\n")
         process.stdin.flush()
         answer, complaint = _communicate(process, seconds + _GRACE_S)
     except BaseException:
@@ -186,8 +191,8 @@ def _launch(
     head, _, output = answer.partition(b"\n")
     if not head:
         raise RuntimeError(f"the sandbox's launcher ended with {bounding.signal_name(process.returncode)}: {complaint[-2000:]}")
-    header: dict[str, Any] = json.loads(head)
-    return header, output
+    code, reason, took, reported = json.loads(head)
+    return _CommandEnd(code, reason, output, took, protections_of(reported[0]) if reported else None)
 
 
 def _communicate(process: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, str]:

@@ -17,32 +17,32 @@ _HEAD, _TAIL = 4 << 20, 1 << 16            # bytes of output that are kept: comp
 
 def main() -> None:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from stitchcuda.sandbox.policy import Bounds, policy_of
+    from stitchcuda.sandbox.policy import read_launch
+    from stitchcuda.sandbox.protections import Protections
     from stitchcuda.sandbox.supervisor import Output, Supervisor
 
-    order = json.loads(_line(0))
-    reports: list[dict[str, object]] = []
+    launch = read_launch(_line(0))
+    reports: list[Protections] = []
     supervisor = Supervisor(
-        policy_of(order["policy"]),
-        Bounds(**order["bounds"]),
-        without=frozenset(order["without"]),
+        launch.policy,
+        launch.bounds,
+        without=frozenset(launch.without),
         control=0,
         report=reports.append,
         output=Output(_HEAD, _TAIL),
-        seconds=order["seconds"],
+        seconds=launch.seconds,
     )
 
     def become() -> NoReturn:
         try:
-            os.chdir(order["cwd"])
-            os.execvpe(order["command"][0], order["command"], order["env"])
+            os.chdir(launch.cwd)
+            os.execvpe(launch.command[0], launch.command, launch.environment)
         except OSError as error:
-            os.write(2, f"{order['command'][0]}: {error.strerror}\n".encode())
+            os.write(2, f"{launch.command[0]}: {error.strerror}\n".encode())
             os._exit(127)
 
     end = supervisor.run(become)
-    header = {"code": end.code, "reason": end.reason, "seconds": end.seconds, "protections": reports[-1:]}
-    answer = json.dumps(header).encode() + b"\n" + end.output
+    answer = json.dumps((end.code, end.reason, end.seconds, reports[-1:])).encode() + b"\n" + end.output
     while answer:
         answer = answer[os.write(1, answer) :]
 

@@ -1,4 +1,4 @@
-"""Holds what one child may do (`Policy`) and how much it may use (`Bounds`), as plain tuples.
+"""Holds what one child may do (`Policy`) and how much it may use (`Bounds`), as plain tuples, and what a launcher is told.
 
 They are not pydantic records, because the launcher of every compiler command reads them and must start quickly.
 Where to look next: `sandbox/enforce.py` (how they are enforced), `sandbox/protections.py` (what then holds).
@@ -6,11 +6,8 @@ Where to look next: `sandbox/enforce.py` (how they are enforced), `sandbox/prote
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+import json
+from typing import NamedTuple
 
 
 class Policy(NamedTuple):
@@ -18,8 +15,8 @@ class Policy(NamedTuple):
     it is.
     """
 
-    read: tuple[str | Path, ...] = ()
-    write: tuple[str | Path, ...] = ()
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
     spawn: bool = False                    # may start other programs; False: threads only
     gpu: bool = False                      # needs the GPU's device files
     loopback: bool = False                 # its processes may speak TCP with each other, on a network of their own
@@ -27,7 +24,7 @@ class Policy(NamedTuple):
     @property
     def all_files(self) -> bool:
         """Whether it may read and write all files of its user."""
-        return any(os.fspath(place) == "/" for place in self.write)
+        return "/" in self.write
 
 
 class Bounds(NamedTuple):
@@ -42,11 +39,19 @@ class Bounds(NamedTuple):
     output: int = 0                        # printed beyond what is kept
 
 
-def policy_of(fields: dict[str, object]) -> Policy:
-    """Returns the policy from `Policy._asdict()` after JSON."""
-    plain = dict(fields)
-    for name in ("read", "write"):
-        places = plain.get(name, ())
-        assert isinstance(places, list | tuple)
-        plain[name] = tuple(os.fspath(place) for place in places)
-    return Policy(**plain)  # type: ignore[arg-type]
+class Launch(NamedTuple):
+    """What `sandbox/command.py` tells `sandbox/launcher.py`, as one line of JSON."""
+
+    command: list[str]
+    cwd: str
+    environment: dict[str, str]
+    policy: Policy
+    bounds: Bounds
+    seconds: float                         # its time limit
+    without: list[str]                     # short names of protections to leave out
+
+
+def read_launch(line: bytes) -> Launch:
+    """Reads such a line."""
+    launch = Launch(*json.loads(line))
+    return launch._replace(policy=Policy(*launch.policy), bounds=Bounds(*launch.bounds))

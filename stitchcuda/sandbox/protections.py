@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stitchcuda.errors import BadInput
 
@@ -96,17 +96,16 @@ class ProtectionLog:
         """Records that a protection is not in force, without trying it."""
         self.denied[name] = f"left out by {WITHOUT}" if name in self._without else why
 
-    def plain(self) -> dict[str, object]:
-        """Returns the record for JSON."""
-        return {"on": self.on, "denied": self.denied}
+    def found(self) -> Protections:
+        """Returns the record with the names that people read."""
+        denied = tuple((NAMES[name], why) for name, why in self.denied.items())
+        return Protections(tuple(NAMES[name] for name in self.on), denied)
 
 
-def protections_of(plain: dict[str, object]) -> Protections:
-    """Returns the protections from `ProtectionLog.plain()` after JSON, with the names that people read."""
-    on, denied = plain["on"], plain["denied"]
-    assert isinstance(on, list)
-    assert isinstance(denied, dict)
-    return Protections(tuple(NAMES[name] for name in on), tuple((NAMES[name], why) for name, why in denied.items()))
+def protections_of(plain: list[list[Any]]) -> Protections:
+    """Returns what `ProtectionLog.found()` was before it became JSON."""
+    on, denied = plain
+    return Protections(tuple(on), tuple((name, why) for name, why in denied))
 
 
 def disabled_protections() -> frozenset[str]:

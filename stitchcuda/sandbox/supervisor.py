@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 
 from stitchcuda.sandbox import enforce, files, kernel, namespaces
 from stitchcuda.sandbox.policy import Bounds, Policy
-from stitchcuda.sandbox.protections import ProtectionLog
+from stitchcuda.sandbox.protections import NAMES, ProtectionLog, Protections, protections_of
 from stitchcuda.sandbox.watch import Watch
 
 _TICK_MS = 100
@@ -86,7 +86,7 @@ class Supervisor:
         without: frozenset[str],
         control: int,
         read_control: Callable[[], str] = lambda: "asked",
-        report: Callable[[dict[str, object]], None] = lambda protections: None,
+        report: Callable[[Protections], None] = lambda protections: None,
         output: Output | None = None,
         seconds: float | None = None,
     ) -> None:
@@ -145,7 +145,7 @@ class Supervisor:
         for descriptor in (printed, status, self._control, child):
             poll.register(descriptor, select.POLLIN)
         os.set_blocking(printed, False)
-        reported = b""
+        reported: Protections | None = None
         looked = started
         watching = self._log.wants("watch")
         while True:
@@ -154,8 +154,8 @@ class Supervisor:
                     _, waited = os.waitpid(self._child, 0)
                     self._code = os.waitstatus_to_exitcode(waited)
                     os.close(child)
-                    if not reported:
-                        reported = self._report_status(status)
+                    if reported is None:
+                        self._report_status(status)
                     return ""
                 if descriptor == printed:
                     if not self._read(printed):
@@ -165,7 +165,7 @@ class Supervisor:
                 if descriptor == status:
                     reported = self._report_status(status)
                     poll.unregister(status)
-                    if "proc" in json.loads(reported or b'{"on": []}')["on"]:
+                    if reported is not None and NAMES["proc"] in reported.on:
                         watch.look_inside()
                 if descriptor == self._control and (reason := self._read_control()):
                     return reason
@@ -177,10 +177,13 @@ class Supervisor:
                 if reason := watch.excess():
                     return reason
 
-    def _report_status(self, status: int) -> bytes:
-        reported = os.read(status, 1 << 16)
-        if reported:
-            self._report(json.loads(reported))
+    def _report_status(self, status: int) -> Protections | None:
+        """Reads and reports the protections in force. None if the child ended before it had them."""
+        written = os.read(status, 1 << 16)
+        if not written:
+            return None
+        reported = protections_of(json.loads(written))
+        self._report(reported)
         return reported
 
     def _read(self, printed: int) -> bool:
@@ -237,7 +240,7 @@ def _become_child(
             log.on.append("watch")
         else:
             log.deny("watch", "")
-        os.write(status, json.dumps(log.plain()).encode())
+        os.write(status, json.dumps(log.found()).encode())
         os.close(status)
         become()
     except BaseException as error:         # whatever failed, this fork must not go on as if it were its parent

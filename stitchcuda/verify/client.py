@@ -18,37 +18,24 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.state import CheckResult, Record, Settings, TimingResult
+from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import runtime_cache
+from stitchcuda.tools.profile.runner import HowCalled
+from stitchcuda.verify.messages import judge_requests
+from stitchcuda.verify.messages.request import Request, answer_type, plain
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it counts as hung
 _ENDING_S = 5.0                            # for the workers of a killed judge to end; then its files are left behind
-_DOING = {
-    "baseline": "running the reference", "check": "judging a program", "check_many": "judging several programs",
-    "time": "timing", "rehearse": "profiling",
-}  # fmt: skip
+_Answer = TypeVar("_Answer")
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-
-
-class ReferenceFacts(Record):
-    """What one run of the reference showed."""
-
-    capture: str                           # OpGraph as JSON
-    constants: str | None = None           # path of a safetensors file with the graph's constants; exists as long as the judge
-    eager_ms: float | None = None          # median of one call; None on the simulator
-    device: str = "cpu"                    # as torch names it
-    driver: str = ""
-    torch: str = ""
-    sha: str = ""                          # SHA-256 of the reference's file
-    notes: tuple[str, ...] = ()
 
 
 class Judge:
@@ -66,44 +53,39 @@ class Judge:
         self._bounds = bounds or Limits()
         self._visible = os.environ.get("CUDA_VISIBLE_DEVICES") if gpu is None else gpu
         self._scratch = limits.make_scratch(self._bounds)
-        self._order = {
-            "reference": str(reference.resolve()),
-            "settings": settings.model_dump(mode="json"),
-            "cache": str(cache.resolve()),
-            "runtime": str(runtime_cache()),
-            "arch": arch or device.device_facts(settings.target).arch,
-            "limits": self._bounds.model_dump(),
-            "scratch": str(self._scratch),
-        }
+        start = judge_requests.JudgeStart(
+            reference=reference.resolve(), settings=settings, limits=self._bounds, scratch=self._scratch, cache=cache.resolve(),
+            runtime=runtime_cache(), arch=arch or device.device_facts(settings.target).arch,
+        )  # fmt: skip
         self._buffer = b""
         self._start()
+        self._send(start.model_dump_json(), "starting")
 
-    def baseline(self) -> ReferenceFacts:
+    def baseline(self) -> judge_requests.ReferenceFacts:
         """Runs the reference once: captures its graph and times it on a GPU. Raises `BadInput` if it cannot be used."""
-        return ReferenceFacts(**self._ask("baseline", self._bounds.baseline_s))
+        return self._ask(judge_requests.RunReference(), self._bounds.baseline_s, "running the reference")
 
     def check(self, program: Path, *, seeds: int) -> CheckResult:
         """Judges a program on `seeds` secret input sets, which are drawn once and used for all programs of this judge."""
-        return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=False))
+        return self._check(program, seeds, fresh=False)
 
     def check_many(self, programs: Sequence[Path], *, seeds: int) -> list[CheckResult]:
         """Judges several programs as `check` does, as many at once as cores and memory hold. Returns results in the order of
         the programs; none depends on another program."""
-        paths = [str(program.resolve()) for program in programs]
-        answer = self._ask("check_many", 2 * max(1, len(paths)) * self._bounds.check_s, programs=paths, seeds=seeds)
-        return [CheckResult(**result) for result in answer["results"]]
+        asked = judge_requests.CheckPrograms(tuple(str(program.resolve()) for program in programs), seeds)
+        return self._ask(asked, 2 * max(1, len(programs)) * self._bounds.check_s, "judging several programs").results
 
     def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
         """Judges a program on parameters and inputs that were never used before, with more checks: is each kernel needed?"""
-        return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=True))
+        return self._check(program, seeds, fresh=True)
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult:
         """Times reference, previous program and program, interleaved. Raises `Unavailable` without a GPU.
 
         `twice`: once more in new processes; the slower figures count, and if they are far apart a third timing decides.
         """
-        paths = {"program": str(program.resolve()), "previous": str(previous.resolve())}
-        return TimingResult(**self._ask("time", (3 if twice else 1) * self._bounds.check_s, twice=twice, **paths))
+        asked = judge_requests.TimeProgram(str(program.resolve()), str(previous.resolve()), twice)
+        return self._ask(asked, (3 if twice else 1) * self._bounds.check_s, "timing")
 
     def run_under(
         self,
@@ -111,7 +93,7 @@ class Judge:
         under: Sequence[str],
         out: Path,
         *,
-        how: str,
+        how: HowCalled,
         calls: int,
         warm: int,
         seconds: float = 600.0,
@@ -123,14 +105,12 @@ class Judge:
         `verify/program/profiled_process.py`. `environment`: variables to add. Returns how the process ended, and the full names
         of the program's own kernels. Raises `Unavailable` for a program that cannot be loaded.
         """
-        subject = str(program.resolve()) if program else ""
-        answer = self._ask(
-            "rehearse", 2 * self._bounds.check_s, program=subject, under=list(under), out=str(out.resolve()), how=how,
-            calls=calls, warm=warm, limit=seconds, environment=dict(environment or {}),
-            visible=self._visible,         # the judge itself sees none
+        asked = judge_requests.RunUnder(
+            program=str(program.resolve()) if program else "", under=tuple(under), out=out.resolve(), how=how, calls=calls,
+            warm=warm, seconds=seconds, environment=dict(environment or {}), visible=self._visible,
         )  # fmt: skip
-        kernels = tuple(answer.pop("kernels"))
-        return Finished(**answer), kernels
+        ran = self._ask(asked, 2 * self._bounds.check_s, "profiling")
+        return ran.finished, ran.kernels
 
     def is_alive(self) -> bool:
         """Whether the judge can be asked."""
@@ -168,7 +148,7 @@ class Judge:
             self.close()
 
     def _start(self) -> None:
-        """Starts the process and sends its order; it imports torch while the caller goes on."""
+        """Starts the process, which imports torch while the caller goes on."""
         visible = {} if self._visible is None else {"CUDA_VISIBLE_DEVICES": self._visible}
         with open(self._scratch / "judge.log", "ab") as log:
             self._process = subprocess.Popen(
@@ -181,38 +161,42 @@ class Judge:
                 env=limits.clean_environment({"PYTHONPATH": _import_path(), "OMP_WAIT_POLICY": "PASSIVE", **visible}),
                 start_new_session=True,
             )
-        self._send(self._order, "starting")
 
-    def _ask(self, do: str, seconds: float, **fields: Any) -> dict[str, Any]:
+    def _check(self, program: Path, seeds: int, *, fresh: bool) -> CheckResult:
+        asked = judge_requests.CheckProgram(str(program.resolve()), seeds, fresh)
+        return self._ask(asked, self._bounds.check_s, "judging a program")
+
+    def _ask(self, request: Request[_Answer], seconds: float, doing: str) -> _Answer:
         if self._process is None:
             raise Unavailable("the judge is closed")
         try:
-            self._send({"do": do, **fields}, _DOING[do])
-            answer = self._receive(seconds + self._bounds.start_s + _GRACE_S, _DOING[do])
+            self._send(json.dumps({"do": type(request).__name__, **plain(request)}), doing)
+            line = self._receive(seconds + self._bounds.start_s + _GRACE_S, doing)
         except BaseException:
             self.close()                   # after an interrupt no worker may run on, and no answer may stay unread
             raise
-        if answer["last"]:                 # it can start no workers any more
+        reply = judge_requests.JudgeReply[answer_type(request)].model_validate_json(line)  # type: ignore[misc]
+        if reply.last:                     # it can start no workers any more
             self.close()
-        if "bad_input" in answer:
-            raise BadInput(answer["bad_input"])
-        if "unavailable" in answer:
-            raise Unavailable(answer["unavailable"])
-        if "defect" in answer:
-            raise RuntimeError(f"the judge failed:\n{answer['defect']}")
-        result: dict[str, Any] = answer["result"]
-        return result
+        if reply.failed == "bad_input":
+            raise BadInput(reply.why)
+        if reply.failed == "unavailable":
+            raise Unavailable(reply.why)
+        if reply.failed:
+            raise RuntimeError(f"the judge failed:\n{reply.why}")
+        answer: _Answer = reply.answer
+        return answer
 
-    def _send(self, message: dict[str, Any], doing: str) -> None:
+    def _send(self, line: str, doing: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
             raise self._why_ended(doing) from error
 
-    def _receive(self, seconds: float, doing: str) -> dict[str, Any]:
+    def _receive(self, seconds: float, doing: str) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
@@ -226,8 +210,7 @@ class Judge:
                 raise self._why_ended(doing)
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
-        message: dict[str, Any] = json.loads(line)
-        return message
+        return line
 
     def _why_ended(self, doing: str) -> Exception:
         """Returns the error for a judge that ended: `Unavailable` if somebody killed it, else a defect of ours."""

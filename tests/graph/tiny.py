@@ -31,8 +31,8 @@ from stitchcuda.state import (
 from stitchcuda.store import Workspace
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import ReferenceFacts
-from stitchcuda.verify.reference.baselines import BaselineTimes
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 SIM = DeviceFacts(
     name="NVIDIA H200", target="sim", arch="sm_90a", sm_count=132, bandwidth_gbs=4800, tflops={"float32": 67}, launch_us=5

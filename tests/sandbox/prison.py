@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import Target
 from stitchcuda.verify.processes import forkserver as module
 from stitchcuda.verify.processes.child import Child
 from stitchcuda.verify.processes.forkserver import ForkServer
@@ -38,7 +39,7 @@ class Prisoner:
     """One child and its scratch folder."""
 
     def __init__(
-        self, where: ForkServer, *, kind: str = "program", target: str = "cuda", read: tuple[Path, ...] = (), **bounds: Any
+        self, where: ForkServer, *, kind: str = "program", target: Target = "cuda", read: tuple[Path, ...] = (), **bounds: Any
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="prisoner-", dir="/dev/shm"))
         limits = Limits(**bounds)

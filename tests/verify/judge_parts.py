@@ -12,9 +12,9 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import Settings
-from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.judge.judge import JudgeProcess
+from stitchcuda.verify.messages.judge_requests import JudgeStart
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.program.trial import LoadedProgram
 from tests.simulator.programs import CACHE, HOME
@@ -32,12 +32,11 @@ class Bench:
         # The workers are forks of this process, and other tests have loaded kernels into its copy of the simulator's runtime.
         torch_memory(CACHE, HOME)
         self.home = Path(shutil.copytree(HOME, folder / "runtime" / HOME.name))
-        order = {
-            "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch),
-            "reference": str(folder / "reference.py"), "cache": str(CACHE), "arch": "sm_90",
-            "runtime": str(folder / "runtime"),
-        }  # fmt: skip
-        self._judge = JudgeProcess(order, forkserver)
+        start = JudgeStart(
+            settings=Settings(), limits=Limits(), scratch=scratch, reference=folder / "reference.py", cache=CACHE, arch="sm_90",
+            runtime=folder / "runtime",
+        )  # fmt: skip
+        self._judge = JudgeProcess(start, forkserver)
         self._judge.resources.reference_worker()
         self.secret_inputs: SecretInputs = self._judge.resources.secret_inputs(sets, fresh=False, terms=InputTerms())
 
@@ -47,7 +46,7 @@ class Bench:
         judge = self._judge
         with judge.resources.worker(program, self.secret_inputs) as worker:
             trial = judge.resources.trial(worker, self.secret_inputs)
-            trial.load(program, cache=judge.resources.cache, arch="sm_90")
+            trial.load(program)
             yield LoadedProgram(worker, trial)
 
     def close(self) -> None:

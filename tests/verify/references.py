@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from stitchcuda.verify.inputs.secret_inputs import Ask
+from stitchcuda.verify.inputs.reference_requests import Ask, Examine, LoadReference
 from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 
 TEMPLATE = """
@@ -36,11 +35,7 @@ def asking(folder: Path, text: str) -> Ask:
     folder.mkdir(exist_ok=True)
     path = folder / "reference.py"
     path.write_text(text)
-    handlers = ReferenceWorker(folder, "sim").handlers()
-
-    def ask(do: str, **fields: Any) -> dict[str, Any]:
-        return handlers[do](fields)
-
-    ask("load", path=str(path), precision="reference", patience=0.0)
-    ask("examine")
-    return ask
+    worker = ReferenceWorker("sim")
+    worker.answer(LoadReference(str(path), "reference", patience=0.0))
+    worker.answer(Examine())
+    return worker.answer

@@ -152,9 +152,9 @@ def test_what_the_worker_counts_below_python(bench: Bench, tmp_path: Path) -> No
         with bench.load(make(tmp_path / name)) as loaded:
             for given in bench.secret_inputs.sets[:2]:
                 said = loaded.trial.call(given, same_addresses=True).reply
-                assert said["tampered"] == []
-            assert said["replays"] == (name == "graph")
-            assert (said["own"] > 0.2) == (name != "plain")
+                assert said.tampered == []
+            assert said.replays == (name == "graph")
+            assert (said.own > 0.2) == (name != "plain")
 
 
 def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path: Path) -> None:
@@ -164,6 +164,6 @@ def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path
     shares = {}
     for name, text in {"honest": programs.KERNEL, "empty": kernel}.items():
         with bench.load(programs.kernel_program(tmp_path / name, kernel=text)) as loaded:
-            shares[name] = loaded.trial.call(bench.secret_inputs.sets[0], same_addresses=True).reply["own"]
+            shares[name] = loaded.trial.call(bench.secret_inputs.sets[0], same_addresses=True).reply.own
     assert shares["honest"] > 0.2
     assert shares["empty"] == 0.0

@@ -25,11 +25,13 @@ from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import runtime_cache
 from stitchcuda.verify import client
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs.input_terms import InputTerms
+from stitchcuda.verify.inputs.secret_inputs import InputTerms
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.messages import tensor_block, wire
+from stitchcuda.verify.messages.judge_requests import CheckProgram, JudgeStart
+from stitchcuda.verify.messages.program_requests import WrittenTensors
 from stitchcuda.verify.pool import VerifierPool
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial
@@ -99,12 +101,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def resources(bench: Bench, tmp_path: Path) -> Iterator[JudgeResources]:
     """What a judge holds, in this process, for the reference in `reference.py`."""
     (tmp_path / "scratch").mkdir()
-    order = {
-        "settings": Settings().model_dump(), "limits": Limits(load_s=1, baseline_s=2).model_dump(), "arch": "sm_90a",
-        "scratch": str(tmp_path / "scratch"), "reference": str(tmp_path / "reference.py"), "cache": str(tmp_path / "cache"),
-        "runtime": str(runtime_cache()),
-    }  # fmt: skip
-    made = JudgeProcess(order, bench._judge.resources.forkserver).resources
+    start = JudgeStart(
+        settings=Settings(), limits=Limits(load_s=1, baseline_s=2), arch="sm_90a", scratch=tmp_path / "scratch",
+        reference=tmp_path / "reference.py", cache=tmp_path / "cache", runtime=runtime_cache(),
+    )  # fmt: skip
+    made = JudgeProcess(start, bench._judge.resources.forkserver).resources
     yield made
     made.drop_reference()
     assert list((tmp_path / "scratch").iterdir()) == []
@@ -188,7 +189,7 @@ def test_memory_that_is_full_while_an_answer_is_copied_is_not_the_programs_fault
         patched.setattr(tensor_block, "_read", full)
         with pytest.raises(RuntimeError, match="can't allocate memory"):
             stage.receive(X)
-    assert stage.receive(X) == {"names": ["output"]}
+    assert stage.receive(X).names == ("output",)
 
 
 def checked(bench: Bench, path: Path) -> CheckResult:
@@ -272,15 +273,15 @@ def test_a_forged_answer_is_no_defect_of_ours(bench: Bench, tmp_path: Path, monk
             exec(deed, {"message": message})
         return wire._printable(message, 64)  # type: ignore[no-any-return]
 
-    asked = {"program": str(program(tmp_path / "program.py")), "seeds": 2, "fresh": True}
+    asked = CheckProgram(str(program(tmp_path / "program.py")), 2, fresh=True)
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "_answer", answer)
-        result = CheckResult.model_validate(bench._judge.check(asked))
+        result = bench._judge.answer(asked)
     assert result.ok or result.reasons
     assert result.launches < 2**63
     assert sum(map(len, (*result.notes, *result.reasons))) < 20_000
     CheckResult.model_validate_json(result.model_dump_json())
-    assert bench._judge.check(asked)["ok"]
+    assert bench._judge.answer(asked).ok
 
 
 @pytest.mark.parametrize(("whom", "said"), [
@@ -293,7 +294,7 @@ def test_a_reference_that_is_killed_while_it_holds_an_answer(
     """Another one is started, and the check is made once more; a second time it is no verdict."""
     judge, real, kills = bench._judge, Trial.find_changed, [0]
 
-    def find_changed(trial: Trial, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
+    def find_changed(trial: Trial, before: ProgramAnswer[WrittenTensors], after: ProgramAnswer[WrittenTensors]) -> list[str]:
         if kills[0]:
             kills[0] -= 1
             supervisor = judge.resources.reference_worker().pid
@@ -304,16 +305,16 @@ def test_a_reference_that_is_killed_while_it_holds_an_answer(
         return real(trial, before, after)
 
     monkeypatch.setattr(Trial, "find_changed", find_changed)
-    asked = {"program": str(program(tmp_path / "program.py")), "seeds": 1, "fresh": False}
+    asked = CheckProgram(str(program(tmp_path / "program.py")), 1, fresh=False)
     kills[0] = 1
-    assert judge.check(asked)["ok"]
+    assert judge.answer(asked).ok
     assert kills == [0]
     kills[0] = 2
     with pytest.raises(Unavailable) as error:
-        judge.check(asked)
+        judge.answer(asked)
     assert said in sentence(error)
     assert "run the command again" in str(error.value)
-    assert judge.check(asked)["ok"]
+    assert judge.answer(asked).ok
 
 
 @pytest.mark.more
@@ -322,8 +323,8 @@ def test_a_slow_reference_is_not_a_slow_program(tmp_path: Path) -> None:
     made = Bench(tmp_path, written(tmp_path / "text.py", before="time.sleep(0.7)").read_text(), sets=1)
     try:
         made._judge.resources.limits = Limits(check_s=4)
-        asked = {"program": str(program(tmp_path / "program.py")), "seeds": 5, "fresh": False}
-        assert made._judge.check(asked)["reasons"] == []
+        asked = CheckProgram(str(program(tmp_path / "program.py")), 5, fresh=False)
+        assert made._judge.answer(asked).reasons == ()
     finally:
         made.close()
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.verify.reference.baselines import BaselineTime, BaselineTimes, _read_cached, format_table, time_baselines
+from stitchcuda.verify.reference.baseline_times import BaselineTime, BaselineTimes, format_table
+from stitchcuda.verify.reference.baselines import _read_cached, time_baselines
 from stitchcuda.verify.reference.baselines_worker import HostClock, time_in_turns, time_mode
 from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from tests.verify.references import source

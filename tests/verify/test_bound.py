@@ -9,7 +9,8 @@ import time
 import pytest
 import torch
 
-from stitchcuda.verify.compare import bound
+from stitchcuda.state import OutputError
+from stitchcuda.verify.compare import bound, reference_error
 from tests.verify import arithmetic
 from tests.verify.arithmetic import Compute
 
@@ -207,3 +208,53 @@ def test_other_types(dtype: torch.dtype) -> None:
     assert bound.judge("output", own, own, exact, allowed).ok
     assert not bound.judge("output", torch.zeros_like(own), own, exact, allowed).ok
     assert bound.judge("output", own[:0], own[:0], exact[:0], allowed).ok
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.float64])
+@pytest.mark.parametrize("spoil", ["nothing", "one element", "a row", "an infinity"])
+def test_an_error_that_was_measured_before_changes_no_judgement(dtype: torch.dtype, spoil: str) -> None:
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    exact = torch.randn(64, 48, generator=torch.Generator().manual_seed(1), dtype=wide)
+    exact[3] *= 1e-4
+    if spoil == "an infinity" and not dtype.is_complex:
+        exact[5, 7] = float("inf")
+    own = exact.to(dtype)
+    given = own.clone()
+    if spoil == "one element":
+        given[9, 9] *= 1.5
+    if spoil == "a row":
+        given[3] *= 1.2
+    allowed = bound.bound([own], [exact])
+    first = bound.judge("output", given, own, exact, allowed)
+    assert first.ok == (spoil in ("nothing", "an infinity"))
+    assert bound.judge("output", given, own, exact, allowed, bound.measure_error(own, exact)) == first
+
+
+@pytest.mark.parametrize("shape", [(7, 9, 40), (1, 5, 16, 16), (300,), (2, 3, 2, 16, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.float8_e4m3fn])
+@pytest.mark.parametrize("most", [17, 300])
+def test_an_output_read_in_parts_is_judged_as_when_read_whole(
+    shape: tuple[int, ...], dtype: torch.dtype, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = torch.randn(shape, dtype=torch.complex128 if dtype.is_complex else torch.float64)
+    own = exact.to(dtype)
+    off, tiny, late = own.clone(), own.clone(), own.clone()
+    off.view(-1)[exact.numel() // 2] = 7.0
+    tiny.view(-1)[int(exact.abs().argmin())] = 1e-3
+    late[..., -1] = 0
+
+    def judged() -> tuple[bound.Measure, list[OutputError]]:
+        allowed = bound.bound([own], [exact])
+        found = [bound.judge("output", given, own, exact, allowed) for given in (own, off, tiny, late)]
+        return bound.measure_error(own, exact), found
+
+    whole, verdicts = judged()
+    monkeypatch.setattr(reference_error, "_PART", most)
+    measured, found = judged()
+    assert (measured.counts, measured.errors) == (whole.counts, whole.errors)
+    assert (measured.norm, measured.slices) == pytest.approx((whole.norm, whole.slices))
+    for ours, theirs in zip(found, verdicts, strict=True):
+        assert (ours.ok, ours.note[:40], ours.max_error) == (theirs.ok, theirs.note[:40], theirs.max_error)
+        assert ours.norm_error == pytest.approx(theirs.norm_error)
+    assert verdicts[0].ok
+    assert not verdicts[1].ok

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stitchcuda.verify.compare import bound, narrow_outputs
-from stitchcuda.verify.compare.reference_error import classes, differences
+from stitchcuda.verify.compare.reference_error import Differences, classes
 from stitchcuda.verify.inputs import variants
 
 Round = Callable[[Tensor], Tensor]
@@ -134,12 +134,12 @@ def asked(case: Case, dtype: torch.dtype, seed: int) -> list[Asked]:
 def used(given: Tensor, one: Asked, allowed: bound.Bound) -> float:
     """The largest part of what is allowed that an output needs, in norm, at the worst element or in its class."""
     itself = bound.pool_measures([bound.measure_error(one.own, one.exact)])
-    found = differences(given, one.exact)
+    found = Differences(given, one.exact)
     limits = torch.tensor(allowed.classes, dtype=torch.float64) * found.size.largest
     return max(
         found.error.largest / (allowed.max_relative * found.size.largest),
         found.error.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),
-        float((found.error.values / limits[classes(found.size.values, found.size.largest)]).max()),
+        found.worst(lambda part: part.error / limits[classes(part.size, found.size.largest)], 1.0)[1],
     )
 
 
@@ -227,13 +227,14 @@ def test_one_row_that_errs_widens_what_luck_may_do() -> None:
     exact = torch.ones(64, 64, dtype=torch.float64)
     alike, uneven = (exact * 1.002).bfloat16(), exact.clone()
     uneven[5] *= 1.1
-    shares = [narrow_outputs.share(own, exact, differences(own, exact)) for own in (alike, uneven.bfloat16())]
+    owns = (alike, uneven.bfloat16())
+    shares = [narrow_outputs.share(own.dtype, exact, Differences(own, exact)) for own in owns]
     assert shares[1].even < 0.1 <= shares[0].even
 
 
 def test_float32_keeps_its_bound() -> None:
     exact = torch.randn(64, 64, dtype=torch.float64)
     own = (exact * (1 + 3e-7)).float()
-    allowed, found = bound.bound([own], [exact]), differences(own, exact)
+    allowed, found = bound.bound([own], [exact]), Differences(own, exact)
     assert allowed.norm_relative == pytest.approx(10 * found.error.norm / found.size.norm + 4 * 2**-23)
     assert allowed.max_relative == pytest.approx(10 * found.error.largest / found.size.largest + 4 * 2**-23)

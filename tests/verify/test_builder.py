@@ -19,6 +19,7 @@ from stitchcuda.sandbox import digest_seal
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.compile import CompileUnit, compile_unit
 from stitchcuda.tools.device import toolkit
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import Worker
@@ -60,26 +61,36 @@ def builder(cache: Path) -> BuilderWorker:
     return BuilderWorker("sim", cache, "sm_90a", HOME)
 
 
-def order(**fields: Any) -> dict[str, Any]:
-    return {"style": "tvm", "name": "k", "sources": ["kernels/k.cu"]} | fields
+@pytest.fixture(scope="module")
+def forkserver() -> Iterator[ForkServer]:
+    one = ForkServer()
+    yield one
+    one.close()
 
 
-def said(answer: dict[str, Any]) -> str:
-    assert "path" not in answer, answer
-    assert answer["kind"] == "build", answer
-    return str(answer["error"])
+RUNTIME = BuildOrder(style="runtime", name="stitchsim")
+
+
+def order(**fields: Any) -> BuildOrder:
+    return BuildOrder(**{"style": "tvm", "name": "k", "sources": ["kernels/k.cu"]} | fields)
+
+
+def said(answer: BuiltLibrary) -> str:
+    assert not answer.path, answer
+    assert answer.kind == "build", answer
+    return answer.failure
 
 
 def test_a_library_is_built_once_beside_those_that_all_may_read(builder: BuilderWorker, program: Path, cache: Path) -> None:
     answer = builder.build(order(), program)
-    assert not any(Path(answer["path"]).is_relative_to(folder) for folder in shared_folders(cache, HOME))  # it is lent
-    assert any(Path(answer["runtime"]).is_relative_to(folder.resolve()) for folder in shared_folders(cache, HOME))
-    shared = builder.build({"style": "runtime", "name": "stitchsim"}, program)
-    assert shared["shared"]
-    assert any(Path(shared["path"]).is_relative_to(folder.resolve()) for folder in shared_folders(cache, HOME))
-    before = ctypes.CDLL(answer["runtime"]).stitchsim_launches()
-    assert ctypes.CDLL(answer["path"]).value() == 7
-    assert ctypes.CDLL(answer["runtime"]).stitchsim_launches() == before + 1
+    assert not any(Path(answer.path).is_relative_to(folder) for folder in shared_folders(cache, HOME))  # it is lent
+    assert any(Path(answer.runtime).is_relative_to(folder.resolve()) for folder in shared_folders(cache, HOME))
+    shared = builder.build(RUNTIME, program)
+    assert shared.shared
+    assert any(Path(shared.path).is_relative_to(folder.resolve()) for folder in shared_folders(cache, HOME))
+    before = ctypes.CDLL(answer.runtime).stitchsim_launches()
+    assert ctypes.CDLL(answer.path).value() == 7
+    assert ctypes.CDLL(answer.runtime).stitchsim_launches() == before + 1
     started = time.perf_counter()
     assert builder.build(order(), program) == answer
     assert time.perf_counter() - started < 0.5
@@ -92,9 +103,9 @@ def test_the_same_program_in_another_folder_is_not_built_again(builder: BuilderW
     both = order(sources=["kernels/k.cu", "kernels/b.cc"])
     first = builder.build(both, program)
     again = builder.build(both, Path(shutil.copytree(program, tmp_path / "copy")))
-    assert first["path"] == again["path"]
+    assert first.path == again.path
     (program / "kernels" / "own.cuh").write_text("#define SEVEN 8\n")
-    assert ctypes.CDLL(builder.build(both, program)["path"]).value() == 8
+    assert ctypes.CDLL(builder.build(both, program).path).value() == 8
 
 
 def test_errors_name_the_programs_own_file_and_line(builder: BuilderWorker, program: Path) -> None:
@@ -115,16 +126,16 @@ def test_inline_code_is_screened_however_it_was_put_together(builder: BuilderWor
 def test_inline_sources_of_which_nothing_comes_are_not_kept(builder: BuilderWorker, program: Path, cache: Path) -> None:
     kept = set(os.listdir(cache / "inline"))
     for text in (kernel("int broken = gone;"), kernel('void f() { asm volatile("y"); }')):
-        assert "path" not in builder.build(order(sources=[], inline=True, cuda=[text], functions=[]), program)
+        assert not builder.build(order(sources=[], inline=True, cuda=[text], functions=[]), program).path
     assert set(os.listdir(cache / "inline")) <= kept
-    assert "path" in builder.build(order(sources=[], inline=True, cuda=[kernel()], functions=[]), program)
+    assert builder.build(order(sources=[], inline=True, cuda=[kernel()], functions=[]), program).path
     assert len(os.listdir(cache / "inline")) > 0
 
 
 def test_what_cannot_run_here_is_no_error_of_the_program(builder: BuilderWorker, program: Path) -> None:
     (program / "kernels" / "k.cu").write_text(kernel('void f() { asm volatile("x"); }'))
     answer = builder.build(order(), program)
-    assert (answer["kind"], answer["construct"], answer["file"], answer["line"]) == ("refused", "inline PTX", "kernels/k.cu", 2)
+    assert (answer.kind, answer.construct, answer.file, answer.line) == ("refused", "inline PTX", "kernels/k.cu", 2)
 
 
 @pytest.mark.parametrize("style", ["tvm", pytest.param("torch", marks=pytest.mark.long)])
@@ -135,9 +146,9 @@ def test_what_cannot_run_in_an_inline_source_is_named_where_its_author_wrote_it(
     (program / "model_new.py").write_text(f'CPP = "int value();"\nCUDA = r"""{text}"""\n')
     inline = order(style=style, sources=[], inline=True, cpp=["int value();"], cuda=[text], functions=[])
     answer = builder.build(inline, program)
-    assert (answer["kind"], answer["construct"], answer["file"], answer["line"]) == ("refused", "inline PTX", "model_new.py", 3)
+    assert (answer.kind, answer.construct, answer.file, answer.line) == ("refused", "inline PTX", "model_new.py", 3)
     (program / "model_new.py").write_text("CUDA = made()\n")
-    assert (builder.build(inline, program)["file"], answer["line"]) == ("the source given to load_inline('k')", 3)
+    assert (builder.build(inline, program).file, answer.line) == ("the source given to load_inline('k')", 3)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +172,6 @@ def test_what_cannot_run_in_an_inline_source_is_named_where_its_author_wrote_it(
         ({"cflags": ["-include", "/etc/passwd"]}, "is not one that a program may use"),
         ({"ldflags": ["-Wl,-rpath,/tmp"]}, "outside of the toolkit"),
         ({"includes": ["/etc"]}, "outside of the program"),
-        ({"cflags": "-O3"}, "cannot be understood"),
-        ({"unknown": 1}, "cannot be understood"),
-        ({"style": "cmake"}, "cannot be understood"),
         ({"sources": [], "inline": True, "cuda": ["x"], "functions": [["f); } evil(", ""]]}, "no name for a function"),
     ],
 )
@@ -173,6 +181,15 @@ def test_hostile_orders(builder: BuilderWorker, program: Path, changed: dict[str
     (program / "kernels" / "blob.o").write_bytes(b"\x7fELF")
     assert expected in said(builder.build(order(**changed), program))
     assert not (program / "x").exists()
+
+
+@pytest.mark.parametrize("fields", [{"cflags": "-O3"}, {"unknown": 1}, {"style": "cmake"}, [], "k", None, {"name": {"a": 1}}])
+def test_an_order_that_cannot_be_understood(forkserver: ForkServer, tmp_path: Path, fields: object) -> None:
+    """It does not reach the builder."""
+    given = order().model_dump(mode="json") | fields if isinstance(fields, dict) else fields
+    with Worker(forkserver, "program", tmp_path, "sim", Limits(), on_build=lambda *_: pytest.fail("it does")) as worker:
+        assert worker._build(given, 1.0).failure == "the order to build cannot be understood"
+        assert worker.builds == []
 
 
 SECRET = "the_password_is_swordfish"
@@ -224,13 +241,13 @@ def test_the_assembler_reads_no_private_file(program: Path, secret: Path, tmp_pa
 
 def test_a_changed_library_is_built_again(builder: BuilderWorker, program: Path, tmp_path: Path) -> None:
     (program / "kernels" / "k.cu").write_text(kernel(f"// {tmp_path}"))
-    path = Path(builder.build(order(), program)["path"])
+    path = Path(builder.build(order(), program).path)
     path.write_bytes(b"\x7fELF evil")
     answer = builder.build(order(), program)
-    assert answer["path"] == str(path)
-    assert any(path.name in note and "had been changed" in note for note in answer["notes"])
-    assert ctypes.CDLL(answer["path"]).value() == 7
-    assert builder.build(order(), program)["notes"] == []
+    assert answer.path == str(path)
+    assert any(path.name in note and "had been changed" in note for note in answer.notes)
+    assert ctypes.CDLL(answer.path).value() == 7
+    assert builder.build(order(), program).notes == []
 
 
 def test_a_changed_object_is_compiled_again(tmp_path: Path) -> None:
@@ -244,30 +261,23 @@ def test_a_changed_object_is_compiled_again(tmp_path: Path) -> None:
 
 def test_an_inline_source_in_the_cache_is_what_was_ordered(builder: BuilderWorker, program: Path, cache: Path) -> None:
     inline = order(sources=[], inline=True, cuda=[kernel()], functions=[])
-    assert "path" in builder.build(inline, program)
+    assert builder.build(inline, program).path
     for file in (cache / "inline").rglob("cuda.cu"):
         file.write_text("#error not what was ordered\n")
-    assert "path" in builder.build(inline, program)
+    assert builder.build(inline, program).path
 
 
 def test_orders_side_by_side(program: Path, tmp_path: Path, cache: Path) -> None:
     (program / "kernels" / "k.cu").write_text(kernel(f"// {tmp_path}"))
     builders = [BuilderWorker("sim", cache, "sm_90a", HOME) for _ in range(2)]
-    answers: list[dict[str, Any]] = []
+    answers: list[BuiltLibrary] = []
     threads = [threading.Thread(target=lambda one=one: answers.append(one.build(order(), program))) for one in builders]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({answer["path"] for answer in answers}) == 1
-    assert digest_seal.state(Path(answers[0]["path"])) == "intact"
-
-
-@pytest.fixture(scope="module")
-def forkserver() -> Iterator[ForkServer]:
-    one = ForkServer()
-    yield one
-    one.close()
+    assert len({answer.path for answer in answers}) == 1
+    assert digest_seal.state(Path(answers[0].path)) == "intact"
 
 
 def test_a_builder_that_is_killed_is_replaced(forkserver: ForkServer, program: Path, tmp_path: Path, cache: Path) -> None:
@@ -291,11 +301,11 @@ def test_a_builder_that_is_killed_is_replaced(forkserver: ForkServer, program: P
     answer = one.build(order(), program, 60.0)
     killer.join()
     assert len(started) == 2
-    assert Path(answer["path"]).is_file()
+    assert Path(answer.path).is_file()
     again = one.build(order(), program, 60.0)
-    assert again["path"] == answer["path"]
+    assert again.path == answer.path
     answer = one.build(order(cflags=["-DOTHER"], cuda_flags=["-DOTHER"]), program, 0.05)
-    assert (answer["kind"], "did not finish compiling k" in answer["error"]) == ("build", True)
+    assert (answer.kind, "did not finish compiling k" in answer.failure) == ("build", True)
     one.close()
 
 
@@ -303,10 +313,10 @@ def test_without_a_home_the_cache_serves_and_each_worker_says_so(forkserver: For
     home = simulator_home(Path("/proc/nowhere"))
     assert home.place is None
     one = Builder(lambda: Worker(forkserver, "builder", tmp_path, "sim", Limits()), cache=cache, arch="sm_90a", home=home)
-    answer = one.build({"style": "runtime", "name": "stitchsim"}, tmp_path, 60.0)
+    answer = one.build(RUNTIME, tmp_path, 60.0)
     one.close()
-    assert all(Path(answer[name]).is_relative_to(shared_folders(cache)[0].resolve()) for name in ("path", "runtime"))
-    assert answer["notes"] == [
+    assert all(Path(path).is_relative_to(shared_folders(cache)[0].resolve()) for path in (answer.path, answer.runtime))
+    assert answer.notes == [
         "the simulator's libraries are built anew in this cache: /proc/nowhere cannot be used (no such file or directory)"
     ]
 
@@ -318,10 +328,10 @@ def test_a_torch_extension_for_a_gpu_is_compiled_and_linked(program: Path, tmp_p
     """Without a GPU nothing of it can be loaded; with a CPU build of torch it is linked against less."""
     cuda = """__global__ void k(float* x) { x[threadIdx.x] *= 2; }
     torch::Tensor twice(torch::Tensor x) { k<<<1, 32>>>(x.data_ptr<float>()); return x; }"""
-    wanted = {"style": "torch", "name": "twice", "inline": True, "cpp": ["torch::Tensor twice(torch::Tensor);"], "cuda": [cuda],
-              "functions": [["twice", "twice"]], "cuda_flags": ["-O3", "--use_fast_math"]}  # fmt: skip
+    wanted = order(style="torch", name="twice", sources=(), inline=True, cpp=["torch::Tensor twice(torch::Tensor);"],
+                   cuda=[cuda], functions=[("twice", "twice")], cuda_flags=["-O3", "--use_fast_math"])  # fmt: skip
     builder = BuilderWorker("cuda", tmp_path / "cache", "sm_90a")
     answer = builder.build(wanted, program)
-    assert b"PyInit_twice" in Path(answer["path"]).read_bytes()
-    broken = wanted | {"cuda": [cuda.replace("*= 2", "*= two")]}
+    assert b"PyInit_twice" in Path(answer.path).read_bytes()
+    broken = wanted.model_copy(update={"cuda": (cuda.replace("*= 2", "*= two"),)})
     assert said(builder.build(broken, program)).startswith("cuda.cu(4): error")

@@ -20,6 +20,7 @@ from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools.device.toolkit import runtime_cache
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.judge.judge import JudgeProcess
+from stitchcuda.verify.messages.judge_requests import JudgeStart, RunReference
 from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.verify import programs
 
@@ -218,13 +219,13 @@ def test_an_unusable_reference_is_bad_input(forkserver: ForkServer, tmp_path: Pa
     path, scratch = tmp_path / "reference.py", tmp_path / "scratch"
     path.write_text(UNUSABLE[said])
     scratch.mkdir()
-    order = {
-        "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch), "reference": str(path),
-        "cache": str(cache), "arch": "sm_90a", "runtime": str(runtime_cache()),
-    }  # fmt: skip
-    judge = JudgeProcess(order, forkserver)
+    start = JudgeStart(
+        settings=Settings(), limits=Limits(), scratch=scratch, reference=path, cache=cache, arch="sm_90a",
+        runtime=runtime_cache(),
+    )  # fmt: skip
+    judge = JudgeProcess(start, forkserver)
     with pytest.raises(BadInput, match=said):
-        judge.baseline({})
+        judge.answer(RunReference())
     judge.resources.drop_reference()
 
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import socket
 from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.inputs.secret_inputs import answered_set
-from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack
+from stitchcuda.verify.inputs import reference_requests
+from stitchcuda.verify.inputs.reference_requests import (
+    CompareAnswer,
+    ComparedAnswer,
+    FindChanged,
+    FindMattering,
+    Forget,
+    Receive,
+    Received,
+    ReferenceWork,
+)
+from stitchcuda.verify.messages.request import Request, answer_type, read
+from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack, unpack
+from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS
+from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
+from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 
 X, WEIGHT = torch.randn(8, 16), torch.randn(16)
 
@@ -22,90 +40,111 @@ class Stage:
     def __init__(self) -> None:
         self.blocks = Blocks("cpu")
         self.comparisons = Comparisons("cpu", lambda state: {"weight": WEIGHT}, self.blocks)
-        made = self.comparisons.keep([X], {"output": X * WEIGHT}, {"output": X.double() * WEIGHT.double()})
+        exact = {"output": X.double() * WEIGHT.double()}
+        self.set = self.comparisons.keep({"tuple": [{"tensor": 0}]}, [X], {"output": X * WEIGHT}, exact)
         self.state = pack([WEIGHT], "cpu")
-        self.set = answered_set({"tuple": [{"tensor": 0}]}, made)
 
     def receive(
         self, output: torch.Tensor, *, name: str = "a", state: torch.Tensor = WEIGHT, layout: Any = None,
         room: TensorBlock | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> Received:  # fmt: skip
         room, inputs, states = room or new_block(4096, "cpu"), new_block(4096, "cpu"), new_block(4096, "cpu")
         written = layout or fill(room, [output])
-        return self.comparisons.receive({
-            "answer": name, "forget": [], "structure": {"tensor": 0}, "digests": [digest(state, self.state.key)],
-            "outputs": room.with_layout(written), "inputs_after": inputs.with_layout(fill(inputs, [X])),
-            "state_after": states.with_layout(fill(states, [])),
-        })  # fmt: skip
+        return self.comparisons.receive(Receive(
+            name, {"tensor": 0}, [digest(state, self.state.key)], room.with_layout(written),
+            inputs.with_layout(fill(inputs, [X])), states.with_layout(fill(states, [])),
+        ))  # fmt: skip
 
-    def compare(self, name: str = "a") -> dict[str, Any]:
-        allowed = bound.pool_measures(self.set.measures[:1]).model_dump(mode="json")
-        return self.comparisons.compare({
-            "answer": name, "set": self.set.message(), "measures": [measure.model_dump() for measure in self.set.measures],
-            "bounds": {"output": allowed}, "lenient": False, "outputs_only": False, "state": self.state,
-            "given_back": ["weight"],
-        })  # fmt: skip
+    def compare(self, name: str = "a") -> ComparedAnswer:
+        allowed = {"output": bound.pool_measures(self.set.measures[:1])}
+        return self.comparisons.compare(
+            CompareAnswer(name, self.set, allowed, outputs_only=False, state=self.state, given_back=("weight",))
+        )
 
 
 def test_right_and_wrong_answers() -> None:
     stage = Stage()
-    assert stage.receive(X * WEIGHT) == {"names": ["output"]}
-    assert stage.compare()["reasons"] == []
+    assert stage.receive(X * WEIGHT) == Received(("output",))
+    assert stage.compare().reasons == ()
     stage.receive(X * WEIGHT + 1, name="b", state=WEIGHT + 1)
-    wrong, changed = stage.compare("b")["reasons"]
+    wrong, changed = stage.compare("b").reasons
     assert wrong.startswith("output is wrong: largest error 1")
     assert changed == "the program changes weight, which the reference leaves alone"
-    assert stage.comparisons.find_changed({"before": "a", "after": "b"}) == {"names": ["output"]}
-    assert stage.comparisons.find_changed({"before": "a", "after": "a"}) == {"names": []}
+    assert stage.comparisons.find_changed(FindChanged("a", "b")).names == ("output",)
+    assert stage.comparisons.find_changed(FindChanged("a", "a")).names == ()
 
 
 def test_an_answer_that_is_changed_after_it_was_given_is_not_read() -> None:
     stage, room = Stage(), new_block(4096, "cpu")
     layout = fill(room, [X])
     fill(room, [X * WEIGHT])               # the right values, which come too late
-    assert "were changed after it had returned them" in stage.receive(X, layout=layout, room=room)["unreadable"]
+    assert "were changed after it had returned them" in stage.receive(X, layout=layout, room=room).unreadable
     del layout["digest"]
-    assert "unreadable" in stage.receive(X, layout=layout, room=room)
+    assert stage.receive(X, layout=layout, room=room).unreadable
 
 
 def test_state_of_which_nothing_is_said_is_wrong() -> None:
     stage = Stage()
     stage.receive(X * WEIGHT)
     stage.comparisons._answers["a"].digests.clear()
-    assert "another number of tensors of its state" in stage.compare()["reasons"][0]
+    assert "another number of tensors of its state" in stage.compare().reasons[0]
 
 
 def test_what_cannot_be_read_is_said_and_what_is_lost_is_no_answer() -> None:
     stage = Stage()
-    assert "lie outside their memory" in stage.receive(X, layout={"spans": [2**40], "tensors": []})["unreadable"]
+    assert "lie outside their memory" in stage.receive(X, layout={"spans": [2**40], "tensors": []}).unreadable
     with pytest.raises(AnswerLost):
         stage.compare()
     stage.receive(X * WEIGHT)
-    stage.comparisons.forget({"forget": ["a"]})
+    stage.comparisons.forget(Forget(("a",)))
     with pytest.raises(AnswerLost):
         stage.compare()
 
 
-def test_a_set_that_is_not_in_memory_is_read_from_its_blocks() -> None:
-    stage = Stage()
-    stage.comparisons._expected._sets.clear()
-    stage.receive(X * WEIGHT)
-    assert stage.compare()["reasons"] == []
-
-
-def test_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("failures", "how"), [(1, "a part at a time, from the host's memory"), (2, "on the CPU")])
+def test_little_memory_is_said(failures: int, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage()
     stage.receive(X * WEIGHT)
-    compare, full = stage.comparisons._compare, [True]
+    compare, left = stage.comparisons._compare, [failures]
 
-    def scarce(*arguments: Any) -> dict[str, Any]:
-        if full:
-            full.clear()
+    def scarce(*arguments: Any) -> ComparedAnswer:
+        left[0] -= 1
+        if left[0] >= 0:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return compare(*arguments)
 
     monkeypatch.setattr(stage.comparisons, "_compare", scarce)
-    assert stage.compare()["remarks"] == ["limited: compared on the CPU, because the GPU's memory does not suffice"]
+    (remark,) = stage.compare().remarks
+    assert remark.startswith(f"limited: compared {how}, because the GPU's")
     stage.blocks.on_host = 1
     stage.receive(X * WEIGHT, name="b")
-    assert "kept on the host" in stage.compare("b")["remarks"][0]
+    assert "kept on the host" in stage.compare("b").remarks[0]
+
+
+def test_every_request_has_a_handler_and_can_be_read() -> None:
+    """Those that only a GPU's judge makes, too."""
+    kinds = [kind for kind in vars(reference_requests).values() if isinstance(kind, type) and issubclass(kind, Request)]
+    assert set(ReferenceWorker("sim").handlers) == {*kinds, *TIMING_REQUESTS} - {Request}
+    for kind in ReferenceWorker("sim").handlers:
+        records: tuple[Any, ...] = (kind, answer_type(object.__new__(kind)))
+        for record in records:
+            fields = {field.name for field in dataclasses.fields(record)}
+            with pytest.raises(ValidationError) as refused:
+                read(record, {"unknown": 1})
+            named = {str(error["loc"][0]) for error in refused.value.errors()}
+            assert {"unknown"} <= named <= fields | {"unknown"}
+    given = Stage().set
+    sent = pack_message(FindMattering(given, pack([WEIGHT], "cpu")))
+    received = read(FindMattering, sent)
+    assert received.given.measures == given.measures
+    assert unpack(received.given.inputs, "cpu")[0].equal(X)
+    trace = ReferenceWork(7, [("gemm", 1, 7, 2)])
+    assert read(ReferenceWork, pack_message(trace)) == trace
+
+
+def pack_message(record: Any) -> dict[str, Any]:
+    """The fields of a record as the other end of a channel gets them."""
+    ours, theirs = socket.socketpair()
+    with contextlib.closing(Channel(ours)) as sending, contextlib.closing(Channel(theirs, takes=True)) as receiving:
+        sending.send(vars(record))
+        return receiving.receive(5.0)

@@ -8,7 +8,7 @@ import pytest
 
 from stitchcuda.state import Settings
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs import degenerate, secret_inputs
+from stitchcuda.verify.inputs import secret_inputs
 from tests.verify.references import asking, source
 
 LINEAR = "self.linear = nn.Linear(16, 8)"
@@ -18,7 +18,7 @@ def judged(folder: Path, text: str) -> tuple[str, list[str]]:
     ask = asking(folder, text)
     one = secret_inputs.draw(ask)
     secret_inputs.extend(ask, one, 2)
-    return degenerate.check_reference(ask, one)
+    return secret_inputs.check_reference(ask, one)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_deep_reference_is_judged_with_weights_that_preserve_the_signal(tmp_pa
     ask = asking(tmp_path, text)
     one = secret_inputs.draw(ask, amplified=True)
     secret_inputs.extend(ask, one, 2)
-    assert degenerate.check_reference(ask, one) == ("", [])
+    assert secret_inputs.check_reference(ask, one) == ("", [])
     assert one.renewed
 
 

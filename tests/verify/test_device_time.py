@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import comb
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch._C import _profiler
 
 from stitchcuda.tools.build.kernel_names import classify, in_sources
 from stitchcuda.tools.device.interval import median_of
 from stitchcuda.verify.integrity import device_time
+from stitchcuda.verify.messages.program_requests import DeviceRecording, Row, Traced
+from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
 
@@ -49,24 +53,40 @@ def test_classes(name: str, kind: str) -> None:
 
 def test_a_trace_is_summed_by_origin() -> None:
     copy = "Memcpy DtoD (Device -> Device)"
-    rows = [["void scale<float>(float*)", 100, 30, 7], ["sm90_gemm_kernel", 140, 60, 7], [copy, 210, 10, 9]]
-    found = device_time.summarize({"rows": rows, "replays": 1, "replayed": [1]}, ["void scale<float>(float*)"])
-    assert (found["own"], found["vendor"], found["framework"]) == (0.3, 0.6, 0.1)
-    assert (found["launches"], found["launched"], found["streams"], found["replays"]) == (1, 3, 2, 1)
-    assert found["own_launches"] == {"void scale<float>(float*)": 1}
-    assert found["span_ms"] == pytest.approx(120e-6)
+    rows = [("void scale<float>(float*)", 100, 30, 7), ("sm90_gemm_kernel", 140, 60, 7), (copy, 210, 10, 9)]
+    found = device_time.summarize(recorded(rows, replays=1, replayed=[1]), ["void scale<float>(float*)"])
+    assert (found.own, found.vendor, found.framework, found.elsewhere) == (0.3, 0.6, 0.1, 70)
+    assert (found.launches, found.replays) == (1, 1)
+    assert found.own_launches == {"void scale<float>(float*)": 1}
 
 
 def test_a_graph_beside_the_work_is_not_seen_at_work() -> None:
     """What it replays has to be half of what goes on without it; copies into and out of it are nobody's."""
-    rows = [[COPY, 0, 40, 7], ["gemm", 40, 60, 7], ["index_select", 100, 20, 7], [COPY, 120, 40, 7]]
+    rows = [(COPY, 0, 40, 7), ("gemm", 40, 60, 7), ("index_select", 100, 20, 7), (COPY, 120, 40, 7)]
 
-    def replays(**told: object) -> int:
-        return int(device_time.summarize({"rows": rows, "replays": 1, **told}, ())["replays"])
+    def replays(replayed: list[int], copies: Sequence[int] = ()) -> int:
+        return device_time.summarize(recorded(rows, replays=1, replayed=replayed, copies=list(copies)), ()).replays
 
-    assert replays(replayed=[2]) == replays(replayed=[2], copies=[0, 3]) == replays(replayed=[]) == replays() == 0
-    assert replays(replayed=[1], copies=[0, 3]) == replays(replayed=[1, 2]) == 1
-    assert replays(replayed=[2, 2, 2, 2, 9, "1"]) == 0
+    assert replays([2]) == replays([2], [0, 3]) == replays([]) == 0
+    assert replays([1], [0, 3]) == replays([1, 2]) == 1
+    assert replays([2, 2, 2, 2, 9]) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": [["gemm", 40, -1, 7]]}, {"rows": [["gemm", 40, 60]]}, {"rows": [["gemm", "40", 60, 7]]},
+        {"rows": [[None, 40, 60, 7]]}, {"rows": "gemm"}, {"replays": True}, {"replays": 2**63}, {"copies": [0, "2"]},
+        {"copies": "02"}, {"replayed": [-1]}, {"late": [1]}, {"again": "gemm"}, {"digests": [0]}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_a_trace_that_is_none_is_not_taken(wrong: dict[str, Any]) -> None:
+    """The worker's process may send anything."""
+    said = {"rows": [["gemm", 40, 60, 7]], "replays": 1, "replayed": [0], "copies": [], "late": [], "again": None}
+    said |= {"structure": {"tensor": 0}, "outputs": {}}
+    assert read(Traced, said).rows == [("gemm", 40, 60, 7)]
+    with pytest.raises(ValidationError):
+        read(Traced, said | wrong)
 
 
 def test_a_vendors_kernel_under_the_name_of_an_own_one_is_told() -> None:
@@ -80,9 +100,8 @@ def test_a_vendors_kernel_under_the_name_of_an_own_one_is_told() -> None:
 
 def test_what_is_taken_over_is_told_by_names_and_times() -> None:
     def taken(*program: tuple[str, int]) -> tuple[float, float]:
-        reference = [["gemm_bias", 0, 80, 7], ["norm", 80, 20, 7]]
-        rows = [[name, 0, took, 7] for name, took in program]
-        return device_time.share_taken_over({"rows": reference}, {"rows": rows}, ["mine"])
+        reference = [("gemm_bias", 0, 80, 7), ("norm", 80, 20, 7)]
+        return device_time.share_taken_over(reference, [(name, 0, took, 7) for name, took in program], ["mine"])
 
     assert taken(("mine", 50)) == (1.0, 0.0)
     assert taken(("gemm_bias", 130), ("mine", 20)) == (0.2, 0.0)        # however long the same kernel takes this time
@@ -101,16 +120,20 @@ def test_the_interval_of_a_saving_holds_95_percent() -> None:
 COPY = "Memcpy DtoD (Device -> Device)"
 
 
-def trace(*rows: tuple[str, int], copies: tuple[int, ...] = (), replays: int = 1) -> dict[str, object]:
-    return {"rows": [[name, 0, took, 7] for name, took in rows], "replays": replays, "copies": list(copies)}
+def recorded(rows: list[Row], *, replays: int = 0, replayed: Sequence[int] = (), copies: Sequence[int] = ()) -> DeviceRecording:
+    return DeviceRecording(rows=rows, copies=list(copies), replayed=list(replayed), replays=replays, late=[])
+
+
+def trace(*rows: tuple[str, int], copies: tuple[int, ...] = (), replays: int = 1) -> DeviceRecording:
+    return recorded([(name, 0, took, 7) for name, took in rows], replays=replays, copies=copies)
 
 
 def test_copies_around_a_replayed_graph_are_nobodys_work() -> None:
     """They count as exchanged for the reference's kernels, unless they are few, plain and outside of the graph."""
     reference = trace(("tanh_kernel", 20), ("mul_kernel", 20), replays=0)
     program = trace((COPY, 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2))
-    assert device_time.share_taken_over(reference, program, ("gate",)) == (0.0, 1.0)
-    assert device_time.share_without_copies(reference, program, ("gate",), most=2) == (1.0, 0.0)
+    assert device_time.share_taken_over(reference.rows, program.rows, ("gate",)) == (0.0, 1.0)
+    assert device_time.share_without_copies(reference.rows, program, ("gate",), most=2) == (1.0, 0.0)
     others = [
         trace((COPY, 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2), replays=0),
         trace((COPY, 20), ("gate(float*)", 20), (COPY, 20)),                                # in the graph
@@ -118,27 +141,28 @@ def test_copies_around_a_replayed_graph_are_nobodys_work() -> None:
         trace(*[(COPY, 20)] * 3, ("gate(float*)", 20), copies=(0, 1, 2)),                   # pieces
         trace((COPY, 20), ("gate(float*)", 20), copies=(7,)),
     ]
-    assert [device_time.share_without_copies(reference, one, ("gate",), most=2) for one in others] == [(0.0, 0.0)] * 5
-    assert device_time.share_without_copies(reference, {**program, "copies": [0, "2", None]}, ("gate",), most=2) == (0.5, 0.5)
-    assert device_time.share_without_copies(reference, {**program, "copies": "02"}, ("gate",), most=2) == (0.0, 0.0)
+    assert [device_time.share_without_copies(reference.rows, one, ("gate",), most=2) for one in others] == [(0.0, 0.0)] * 5
+    fewer = replace(program, copies=[0, 9])
+    assert device_time.share_without_copies(reference.rows, fewer, ("gate",), most=2) == (0.5, 0.5)
 
 
 def test_what_a_reference_moves_is_not_taken_over_by_such_copies() -> None:
     reference = trace(("CatArrayBatchedCopy", 30), (COPY, 20), ("silu_kernel", 2), replays=0)
     program = trace((COPY, 20), (COPY, 10), ("column(float*)", 2), (COPY, 30), copies=(0, 1, 3))
-    assert device_time.share_without_copies(reference, program, ("column",), most=3)[0] == pytest.approx(2 / 52)
+    assert device_time.share_without_copies(reference.rows, program, ("column",), most=3)[0] == pytest.approx(2 / 52)
     library = trace((COPY, 20), ("gelu_kernel", 30), ("same(float*)", 5), (COPY, 20), copies=(0, 3))
-    assert device_time.share_without_copies(trace(("gelu_kernel", 30), replays=0), library, ("same",), most=2) == (0.0, 0.0)
+    gelu = trace(("gelu_kernel", 30), replays=0).rows
+    assert device_time.share_without_copies(gelu, library, ("same",), most=2) == (0.0, 0.0)
 
 
 def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """The trace compares contents that are new with the same again, at one address: two calls for a memo, one for a graph."""
     content, launched, graphs, results = [0], list[str](), set[int](), dict[int, int]()
 
-    def recorded(call: Callable[[], object], keep: object = None) -> dict[str, Any]:
+    def record_call(call: Callable[[], object], keep: object = None) -> DeviceRecording:
         launched.clear()
         call()
-        return {"rows": [[name, 0, 1, 7] for name in launched]}
+        return recorded([(name, 0, 1, 7) for name in launched])
 
     def renew() -> None:
         content[0] += 1
@@ -152,12 +176,12 @@ def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: 
             launched.append("mine")
         results[content[0]] = 1
 
-    monkeypatch.setattr(device_time, "_record_call", recorded)
+    monkeypatch.setattr(device_time, "_record_call", record_call)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     for call, again in ((recorder, ["mine"]), (memo, [])):
         found = device_time.record(call, restore=lambda: None, renew=renew)
-        assert [row[0] for row in found["rows"]] == ["mine"]
-        assert found["again"] == again
+        assert [row[0] for row in found.rows] == ["mine"]
+        assert found.again == again
 
 
 @pytest.mark.parametrize("anew", [False, True])
@@ -179,17 +203,16 @@ def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch,
         with pytest.raises(RuntimeError, match="was ended while it went on"):
             device_time.record(call, restore=lambda: None)
     else:
-        recorded = device_time.record(call, restore=lambda: None)
-        assert recorded == {"rows": [], "replays": 0, "late": [], "copies": [], "replayed": []}
+        assert device_time.record(call, restore=lambda: None) == recorded([])
 
 
 def test_the_frame_of_a_recording_is_found_whatever_kernels_are_called() -> None:
     """Rows of (name, start, duration, stream): first and last of this name in the caller's stream; others are the program's."""
     torchs = "at::cuda::(anonymous namespace)::spin_kernel(long)"
-    first, third, last = [torchs, 10, 5, 7], [torchs, 30, 1, 7], [torchs, 40, 1, 7]
-    rows = [["mine", 20, 5, 7], first, ["spin_kernel(long long)", 5, 90, 13], last, third]
+    first, third, last = (torchs, 10, 5, 7), (torchs, 30, 1, 7), (torchs, 40, 1, 7)
+    rows = [("mine", 20, 5, 7), first, ("spin_kernel(long long)", 5, 90, 13), last, third]
     assert device_time._find_spins(rows) == [1, 3]
-    elsewhere = [["spin_kernel(long)", *one[1:]] for one in (first, third, last)]  # a torch that calls it otherwise
+    elsewhere = [("spin_kernel(long)", *one[1:]) for one in (first, third, last)]  # a torch that calls it otherwise
     assert device_time._find_spins(elsewhere) == [0, 2]
-    assert device_time._find_spins([["mine", 20, 5, 7]]) == []
+    assert device_time._find_spins([("mine", 20, 5, 7)]) == []
     assert device_time._find_spins([first, last]) == [0, 1]

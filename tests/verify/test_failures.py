@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from stitchcuda.verify.integrity.byte_traffic import Poison
+from stitchcuda.verify.messages.request import Failed
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.failures import describe_failure
 
 
-def told(work: Any) -> dict[str, Any]:
+def told(work: Any) -> Failed:
     with pytest.raises(NotImplementedError) as raised:
         work()
     return describe_failure(raised.value, Path("/program"))
@@ -30,9 +31,9 @@ def test_an_operator_for_cuda_alone_is_nothing_the_simulator_can_judge(
         library.impl("twice", lambda x: x * 2, "CUDA")
         library.impl("thrice", lambda x: x * 3, "Meta")
         answer = told(lambda: torch.ops.failures.twice(torch.ones(2)))
-        assert answer["kind"] == kind
-        assert ("the operator failures::twice has a kernel for CUDA tensors only" in answer["error"]) == on_simulator
-        assert told(lambda: torch.ops.failures.thrice(torch.ones(2)))["kind"] == "error", "no GPU runs it either"
+        assert answer.kind == kind
+        assert ("the operator failures::twice has a kernel for CUDA tensors only" in answer.error) == on_simulator
+        assert told(lambda: torch.ops.failures.thrice(torch.ones(2))).kind == "error", "no GPU runs it either"
 
 
 def test_what_runs_other_functions_cannot_be_watched() -> None:
@@ -41,10 +42,10 @@ def test_what_runs_other_functions_cannot_be_watched() -> None:
             torch.cond(torch.tensor(True), lambda x: x + 1, lambda x: x - 1, (torch.ones(2),))
 
     answer = told(work)
-    assert answer["kind"] == "unwatched"
-    assert "torch's operator cond" in answer["error"]
-    assert "object at" not in answer["error"]
+    assert answer.kind == "unwatched"
+    assert "torch's operator cond" in answer.error
+    assert "object at" not in answer.error
 
 
 def test_other_things_that_are_not_implemented_are_the_programs() -> None:
-    assert describe_failure(NotImplementedError("later"), Path("/program"))["kind"] == "error"
+    assert describe_failure(NotImplementedError("later"), Path("/program")).kind == "error"

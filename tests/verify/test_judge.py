@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stitchcuda.errors import BadInput
+from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, Receive
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -125,10 +127,10 @@ def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: p
             (f"import no_such_module\n{right}", "", "no_such_module"),
         ):
             program.write_text(text)
-            result = judge.check({"program": str(program), "seeds": 5, "fresh": True})
-            assert result["ok"] == (not reason), result["reasons"]
-            assert reason in " ".join(result["reasons"])
-            assert ("inputs are not taken: the program crashed" in " ".join(result["notes"])) == ("is_contiguous" in text)
+            result = judge.examination.check(str(program), 5, fresh=True)
+            assert result.ok == (not reason), result.reasons
+            assert reason in " ".join(result.reasons)
+            assert ("inputs are not taken: the program crashed" in " ".join(result.notes)) == ("is_contiguous" in text)
             left = [path.name for path in judge.resources.scratch.iterdir() if path.name.startswith("program-")]
             assert left == []
         judge.resources.background.quiet()
@@ -138,26 +140,26 @@ def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("question", ["receive", "compare", "find_changed"])
+@pytest.mark.parametrize("question", [Receive, CompareAnswer, FindChanged])
 def test_a_check_is_made_once_more_when_the_references_process_ends(
-    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    question: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secret inputs are still there: the judge holds their blocks. The program's answers have to be given anew."""
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     judge, ask, killed = bench._judge, bench._judge.resources.ask, list[int]()
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
 
-    def ask_and_kill(do: str, **fields: object) -> dict[str, object]:
+    def ask_and_kill(request: Any) -> Any:
         reference = judge.resources._shared.reference
-        if do == question and reference is not None and not killed:
+        if isinstance(request, question) and reference is not None and not killed:
             killed.append(reference.pid)
             reference.child.end()
-        return ask(do, **fields)
+        return ask(request)
 
     monkeypatch.setattr(judge.resources, "ask", ask_and_kill)
     try:
-        result = judge.check({"program": str(program), "seeds": 2, "fresh": False})
-        assert result["ok"], result["reasons"]
+        result = judge.examination.check(str(program), 2, fresh=False)
+        assert result.ok, result.reasons
         assert judge.resources._shared.reference is not None
         assert killed != [judge.resources._shared.reference.pid]
     finally:

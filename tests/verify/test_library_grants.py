@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.build import runtime_library
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.processes.library_grants import grant_library
-from stitchcuda.verify.processes.worker import Worker
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
+from stitchcuda.verify.processes.worker import Worker, grant_library
 from tests.simulator.programs import CACHE
 from tests.verify import programs
 from tests.verify.judge_parts import Bench
@@ -54,7 +53,8 @@ def test_a_library_has_one_place_on_a_shelf(tmp_path: Path) -> None:
     shelf, library = tmp_path / "shelf", tmp_path / "k-0123.so"
     shelf.mkdir()
     library.write_bytes(b"x")
-    assert grant_library(shelf, library) == grant_library(shelf, library) == shelf / "k-0123.so"
+    built = BuiltLibrary(path=str(library))
+    assert {grant_library(shelf, built).path for _ in range(2)} == {str(shelf / "k-0123.so")}
     assert os.path.samefile(library, shelf / "k-0123.so")
 
 
@@ -63,7 +63,7 @@ def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_pa
     for folder in (first, second):
         folder.mkdir()
     with bench.load(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
-        (made,) = (Path(built["path"]) for built in one.worker.built if not built.get("shared"))
+        (made,) = (Path(built.path) for _, built in one.worker.builds if not built.shared)
         assert os.listdir(one.worker.libraries) == [made.name]
     assert not one.worker.libraries.exists()
     with bench.load(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
@@ -99,7 +99,7 @@ if [name for name in can if name != "version"] != ["read"]:
     raise RuntimeError(f"I can {{can}}")
 """
     with bench.load(programs.model(tmp_path, imports=tried)) as loaded:
-        assert str(library) in [built["runtime"] for built in loaded.worker.built if built.get("shared")]
+        assert str(library) in [built.runtime for _, built in loaded.worker.builds if built.shared]
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == {
         path: status.st_mtime_ns for path, status in before.items()
     }
@@ -108,17 +108,20 @@ if [name for name in can if name != "version"] != ["read"]:
 def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None:
     orders: list[int] = []
 
-    def build(order: dict[str, Any], code: Path | None, seconds: float) -> dict[str, Any]:
-        orders.append(len(order["cpp"]))
-        return {"error": "no", "kind": "build"}
+    def build(order: BuildOrder, code: Path | None, seconds: float) -> BuiltLibrary:
+        orders.append(len(order.cpp[0]))
+        return BuiltLibrary(failure="no")
 
     with Worker(bench._judge.resources.forkserver, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
-        assert {worker._build({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
+        def ordered(text: str) -> str:
+            return worker._build({"style": "tvm", "name": "k", "cpp": [text]}, 1.0).failure
+
+        assert {ordered("a") for _ in range(300)} == {"no"}
         assert len(orders) == 300          # the same again leaves nothing new
         for _ in range(3):
-            worker._build({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
+            ordered("b" * (30 << 20) + str(len(orders)))
         assert len(orders) == 302
-        said = [worker._build({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
+        said = [ordered(str(number)) for number in range(300)]
     assert said[:197] == ["no"] * 197
     assert "200 builds, with sources of 64 MiB in all" in said[197]
     assert len(set(said[197:])) == 1

@@ -22,7 +22,7 @@ from stitchcuda.verify.program import failures
 )  # fmt: skip
 def test_memory_that_ran_out(error: Exception) -> None:
     assert out_of_memory.is_out_of_memory(error)
-    assert failures.describe_failure(error, Path("/nowhere"))["kind"] == "memory"
+    assert failures.describe_failure(error, Path("/nowhere")).kind == "memory"
 
 
 def test_other_failures_are_none() -> None:

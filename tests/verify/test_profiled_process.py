@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -45,7 +43,10 @@ def ranged(word: str) -> list[str]:
 def test_only_the_first_warm_call_and_the_traced_ones_say_where_they_are(warm: int, before: list[str], first: str) -> None:
     said = list[str]()
     module, x = Lazy(said), torch.ones(2, 4)
-    order: dict[str, Any] = {"warm": warm, "calls": 2, "target": "sim"}
+    order = profiled_process.ProfileOrder(
+        how="nsys", calls=2, warm=warm, out="", target="sim", precision="reference",
+        called=profiled_process.CalledReference(path="", seed=0),
+    )  # fmt: skip
 
     def push(text: str) -> None:
         said.append("<" + text.removeprefix(REGION_PREFIX))

@@ -69,7 +69,7 @@ def test_one_of_many_further_calls_is_answered_without_any_poison(bench: Bench, 
         program = programs.model(tmp_path / name, after=line)
         with bench.load(program) as loaded:
             answer = loaded.trial.repeat(given, calls=6, seconds=20.0)
-            assert answer.reply["calls"] == 6
+            assert answer.reply.calls == 6
             assert (loaded.trial.compare(given, answer, bench.secret_inputs.bounds(2))[1] == []) == right
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.reference.reference import load_reference, name_outputs, run, run64
+from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64
+from stitchcuda.verify.reference.reference import load_reference
 
 GOOD = """
 import torch

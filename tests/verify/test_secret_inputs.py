@@ -11,8 +11,9 @@ import torch
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs import degenerate, secret_inputs
-from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
+from stitchcuda.verify.inputs import secret_inputs
+from stitchcuda.verify.inputs.reference_requests import Ask, Expect, InputSet
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.reference import reference_worker
 from tests.verify.references import asking, source
@@ -24,11 +25,11 @@ def drawn(ask: Ask, folder: Path, count: int) -> SecretInputs:
     return one
 
 
-def inputs(one: secret_inputs.InputSet) -> list[torch.Tensor]:
+def inputs(one: InputSet) -> list[torch.Tensor]:
     return unpack(one.inputs, "cpu")
 
 
-def answers_of(one: secret_inputs.InputSet) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def answers_of(one: InputSet) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     return unpack(one.expected, "cpu"), unpack(one.exact, "cpu")
 
 
@@ -118,7 +119,7 @@ def test_sizes_may_depend_on_values(tmp_path: Path) -> None:
     one = drawn(ask, tmp_path, 4)
     assert len({answers_of(given)[0][0].shape for given in one.sets}) > 1
     assert one.bounds(4)["output"].max_relative < 1e-5
-    assert degenerate.check_reference(ask, one) == ("", [])
+    assert secret_inputs.check_reference(ask, one) == ("", [])
 
 
 def test_sizes_that_follow_from_rounding_are_bad_input(tmp_path: Path) -> None:
@@ -129,19 +130,19 @@ def test_sizes_that_follow_from_rounding_are_bad_input(tmp_path: Path) -> None:
 
 def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
     real = asking(tmp_path, source("x * 2"))
-    asked: list[list[str]] = []
+    asked: list[tuple[str, ...]] = []
 
-    def ask(do: str, **fields: Any) -> dict[str, Any]:
-        if do == "expect":
-            asked.append(fields["variants"])
-            if fields["variants"][0] == "scaled up":
+    def ask(request: Any) -> Any:
+        if isinstance(request, Expect):
+            asked.append(request.variants)
+            if request.variants[0] == "scaled up":
                 raise secret_inputs.ReferenceLost("the reference crashed with SIGABRT")
-        return real(do, **fields)
+        return real(request)
 
     one = drawn(ask, tmp_path, 1)
     one.sets.append(secret_inputs.draw_set(ask, one, variants=["scaled up", "shifted", "as given"]))
     assert one.sets[1].variant == "shifted"
-    assert asked[1:] == [["scaled up", "shifted", "as given"], ["shifted", "as given"]]
+    assert asked[1:] == [("scaled up", "shifted", "as given"), ("shifted", "as given")]
     assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
     with pytest.raises(secret_inputs.ReferenceLost):
         secret_inputs.draw_set(ask, one, variants=["scaled up"])

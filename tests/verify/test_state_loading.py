@@ -13,8 +13,9 @@ import torch
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs.input_terms import InputTerms, read_reference_tensors
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.reference_requests import ReferenceTensor
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
+from stitchcuda.verify.messages.program_requests import LoadSettings
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.failures import OtherState, ProgramError
@@ -189,10 +190,13 @@ def module(text: str) -> torch.nn.Module:
     return made
 
 
-def offered(values: dict[str, torch.Tensor], **fields: Any) -> dict[str, Any]:
-    tied = {name: "gain" if name == "again" else name for name in values}
-    parameters = [name for name in values if "running" not in name and "batches" not in name]
-    return {"parameters": parameters, "tied": tied, "kept": [], "alike": [], "updated": [], **fields}
+def offered(values: dict[str, torch.Tensor], kept: tuple[str, ...] = ()) -> LoadSettings:
+    return LoadSettings(
+        program="", precision="reference", gpu_bytes=0, init_structure=None, init_seed=0, training=False, masked=False,
+        backwards=False, state_names=list(values), alike=[], updated=[], transient=[], kept=list(kept),
+        parameters=[name for name in values if "running" not in name and "batches" not in name],
+        tied={name: "gain" if name == "again" else name for name in values},
+    )  # fmt: skip
 
 
 def renewed() -> dict[str, torch.Tensor]:
@@ -242,7 +246,7 @@ def test_what_is_held_in_other_forms_is_counted() -> None:
 def test_one_spare_tensor_is_changed_at_a_time() -> None:
     more = "self.pack = nn.Parameter(torch.ones(5, n)); self.more = nn.Parameter(torch.zeros(3, n))"
     program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
-    taken = StateLoading(program, values, offered(values, kept=["gain", "again"]), strict=False)
+    taken = StateLoading(program, values, offered(values, ("gain", "again")), strict=False)
     pack, other = program.get_parameter("pack"), program.get_parameter("more")
     for _ in range(3):
         taken.disturb(0)
@@ -260,19 +264,21 @@ def test_room_is_what_there_is_memory_for() -> None:
         'self.register_buffer("rolling", torch.zeros(n + 2).as_strided((n, 3), (1, 1)))',
     ))  # fmt: skip
     program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
-    taken = StateLoading(program, values, offered(values, kept=["gain", "again"]), strict=False)
+    taken = StateLoading(program, values, offered(values, ("gain", "again")), strict=False)
     assert taken.spare_sizes() == [48, 0, 1, 18]
 
 
-def nobody(do: str, **_: Any) -> dict[str, Any]:
-    raise AssertionError(do)
+def nobody(request: object) -> Any:
+    raise AssertionError(request)
 
 
 def test_numbers_of_two_kinds_are_not_alike() -> None:
-    facts: dict[str, Any] = {"shape": [], "parameter": False, "constant": True}
-    said = [{**facts, "name": name, "tied": name, "floating": name != "count"} for name in ("count", "scale", "other")]
+    said = [
+        ReferenceTensor(name, (), parameter=False, constant=True, tied=name, floating=name != "count")
+        for name in ("count", "scale", "other")
+    ]
     with pytest.raises(state_mismatch.OtherTerms) as caught:
-        state_mismatch.regroup_guessed(read_reference_tensors(said), InputTerms(), ["count", "scale", "other"])
+        state_mismatch.regroup_guessed(said, InputTerms(), ["count", "scale", "other"])
     assert caught.value.terms.alike == (("count",), ("scale", "other"))
 
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.verify.inputs import timed_contents as contents
 from stitchcuda.verify.messages.tensor_block import new_block
+from stitchcuda.verify.messages.timing_requests import Deliver, LayRow, MoveTensors, PrepareTiming, TimeBlock
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.timing.timed_calls import NotPlain, TimedCalls
 from tests.verify.timing_stage import Stage, VirtualClock
@@ -24,14 +25,14 @@ CALLS = [[0, 11, 0], [0, 12, 1], [0, 13, 0], [0, 14, 0], [0, 15, 1], [0, 16, 0]]
 class Ahead:
     """A program that takes 0.5 ms, or nothing for contents that `look` has seen before it is called with them."""
 
-    def __init__(self, stage: Stage, message: dict[str, Any]) -> None:
+    def __init__(self, stage: Stage, request: PrepareTiming) -> None:
         self.stage = stage
         self.clock = VirtualClock(self.stage.time)
         self.answers: dict[bytes, torch.Tensor] = {}
         self.given: tuple[torch.Tensor, ...] = ()
         self.busy = False
         self.wrap: Callable[[torch.Tensor], Any] = lambda out: out
-        self.held = TimedCalls(message, self, self.clock, device="cpu")
+        self.held = TimedCalls(request, self, self.clock, device="cpu")
 
     def __call__(self, *given: torch.Tensor) -> Any:
         self.busy = True
@@ -61,8 +62,8 @@ class Ahead:
 
     def times(self) -> list[float]:
         with torch.no_grad():
-            self.held.move(0, [0, 10, 0], 2)
-            return self.held.block(CALLS, run=True)["device_ms"]
+            self.held.move(MoveTensors(spacer=0, call=[0, 10, 0], fresh=2))
+            return self.held.block(TimeBlock(calls=CALLS, run=True)).device_ms
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 @pytest.fixture
 def ahead(stage: Stage) -> Iterator[Ahead]:
     thresholds = gc.get_threshold()
-    yield Ahead(stage, stage.timed_inputs().message(trusted=False))
+    yield Ahead(stage, stage.timed_inputs().preparation(trusted=False))
     gc.set_threshold(*thresholds)
     gc.callbacks.clear()
 
@@ -183,9 +184,9 @@ def test_new_places_are_taken_before_the_calls(ahead: Ahead, monkeypatch: pytest
 
     ahead.wrap = wrap
     with torch.no_grad():
-        ahead.held.move(0, [0, 10, 0], 2)
+        ahead.held.move(MoveTensors(spacer=0, call=[0, 10, 0], fresh=2))
         monkeypatch.setattr(contents, "allocate_like", lambda tensors: pytest.fail("memory is taken between calls"))
-        ahead.held.block(CALLS, run=True)
+        ahead.held.block(TimeBlock(calls=CALLS, run=True))
     stays, *rest = places
     assert [place == stays for place in rest] == [not new for *_, new in CALLS]
     assert len(set(places)) == 3
@@ -193,12 +194,13 @@ def test_new_places_are_taken_before_the_calls(ahead: Ahead, monkeypatch: pytest
 
 def test_a_row_calls_on_all_that_was_laid(ahead: Ahead) -> None:
     with torch.no_grad():
-        ahead.held.lay(CALLS)
+        ahead.held.lay(LayRow(calls=CALLS))
         began = ahead.stage.time.ms
         ahead.held.row()
         assert 3.0 <= ahead.stage.time.ms - began < 3.1
-        said = ahead.held.deliver(new_block(2**16, "cpu"), new_block(2**16, "cpu"), 0)
-    assert said["structure"] == {"tensor": 0}
+        rooms = {what: new_block(2**16, "cpu") for what in ("outputs", "inputs_after")}
+        said = ahead.held.deliver(Deliver(sample=0, **rooms))
+    assert said.structure == {"tensor": 0}
 
 
 def test_state_is_put_back_without_asking_the_program() -> None:

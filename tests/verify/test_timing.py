@@ -15,6 +15,8 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs
+from stitchcuda.verify.messages.request import Request
+from stitchcuda.verify.messages.timing_requests import CallRow, LayRow, PrepareTiming, ReleaseTiming, TimingReleased
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
@@ -155,12 +157,12 @@ def test_calls_in_a_row_cannot_be_left_out(stage: Stage) -> None:
 def test_rows_are_as_long_as_memory_allows(stage: Stage, fails: int, noted: bool) -> None:
     ours, theirs = VirtualClock(stage.time), VirtualClock(stage.time)
     program = stage.local("program", stage.honest(ours, 0.5), ours)
-    program.fails = ["lay"] * fails
+    program.fails = [LayRow] * fails
     reference = stage.local("reference", stage.honest(theirs, 1.0), theirs)
     result = rounds.time_interleaved(reference, program, program, stage.timed_inputs(), Limits(), now=stage.time)
     assert result.refused == ()
     assert any("memory does not hold the inputs of calls in a row" in note for note in result.notes) == noted
-    assert ("row" in program.modes) == (not noted)
+    assert (CallRow in program.asked) == (not noted)
 
 
 def test_slow_empty_blocks_hide_nothing(stage: Stage) -> None:
@@ -254,9 +256,10 @@ def test_a_lazy_result_is_an_error(stage: Stage) -> None:
 
 def test_what_was_replaced_while_it_was_timed_is_refused(stage: Stage) -> None:
     class Admitting(Local):
-        def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
-            said = super().ask(do, seconds=seconds, doing=doing, **fields)
-            return said | ({"tampered": ["torch.Tensor.copy_ was replaced"]} if fields["mode"] == "release" else {})
+        def ask(self, request: Request[Any], *, seconds: float, doing: str) -> Any:
+            said = super().ask(request, seconds=seconds, doing=doing)
+            released = isinstance(request, ReleaseTiming)
+            return TimingReleased(tampered=["torch.Tensor.copy_ was replaced"]) if released else said
 
     ours, theirs = VirtualClock(stage.time), VirtualClock(stage.time)
     local = stage.local("program", stage.honest(ours, 0.5), ours)
@@ -316,13 +319,13 @@ def test_one_after_another_where_memory_is_short(stage: Stage) -> None:
     clock = VirtualClock(stage.time)
     theirs = VirtualClock(stage.time)
     previous = stage.local("previous", stage.honest(theirs, 0.9), theirs)
-    previous.fails = ["prepare"]
+    previous.fails = [PrepareTiming]
     result = stage.timed(stage.honest(clock, 0.5), clock, previous=previous)
     assert not result.interleaved
     assert any("one after another" in note for note in result.notes)
     assert result.refused == ()
     assert result.saving_ms == pytest.approx(0.4)
-    assert previous.modes[-1] == "release"
+    assert previous.asked[-1] is ReleaseTiming
 
 
 def test_other_failures_are_raised(stage: Stage) -> None:
@@ -334,7 +337,7 @@ def test_other_failures_are_raised(stage: Stage) -> None:
     with pytest.raises(WorkerFailed, match="crashed"):
         stage.timed(call, clock)
     assert stage.reference is not None
-    assert stage.reference.modes[-1] == "release"  # it lives on, and must not keep what it held
+    assert stage.reference.asked[-1] is ReleaseTiming  # it lives on, and must not keep what it held
 
 
 def test_contents_that_the_reference_does_not_stand_are_not_the_programs_fault(stage: Stage) -> None:
@@ -473,8 +476,7 @@ def test_of_two_timings_the_slower_counts() -> None:
 def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
-    judge, asked = bench._judge, {"program": str(program), "previous": str(program)}
-    monkeypatch.setattr(judge, "_need_gpu", lambda what: None)
+    judge = bench._judge
     try:
         for given, twice, ratio in (
             ((0.5, 0.51), True, 1 / 0.51),
@@ -484,10 +486,10 @@ def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: py
         ):
             answers = [timed_result(ms) for ms in given]
             monkeypatch.setattr(judge.timing, "_interleaved", lambda of, before, started, answers=answers: answers.pop(0))
-            assert judge.time({**asked, "twice": twice})["ratio"] == pytest.approx(ratio)
+            assert judge.timing.time(str(program), str(program), twice=twice).ratio == pytest.approx(ratio)
             assert answers == []
         refused = timed_result(0.5).model_copy(update={"refused": ("the clocks disagree",)})
         monkeypatch.setattr(judge.timing, "_interleaved", lambda *_: refused)
-        assert judge.time({**asked, "twice": True})["refused"] == ["the clocks disagree"]
+        assert judge.timing.time(str(program), str(program), twice=True).refused == ("the clocks disagree",)
     finally:
         bench.close()

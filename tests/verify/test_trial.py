@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
+from stitchcuda.verify.inputs.reference_requests import Construction
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.messages.program_requests import Called, IdleWork, WatchIdle
+from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.reference.comparisons import same_bits
 
 
@@ -35,11 +39,11 @@ def test_errors_without_a_number_survive_the_workspace() -> None:
 class Idle:
     """A worker that answers this when it was left alone, or fails."""
 
-    def __init__(self, answer: dict[str, Any] | WorkerFailed) -> None:
-        self.answer, self.asked = answer, dict[str, Any]()
+    def __init__(self, answer: IdleWork | WorkerFailed) -> None:
+        self.answer, self.asked = answer, list[Any]()
 
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        self.asked = {"do": do, **fields}
+    def ask(self, request: Any, *, seconds: float, doing: str) -> IdleWork:
+        self.asked.append(request)
         if isinstance(self.answer, WorkerFailed):
             raise self.answer
         return self.answer
@@ -48,18 +52,32 @@ class Idle:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"worked": []}, ""),
-        ({"worked": ["spin_kernel(long long)"] * 9}, "it works on the device while nobody calls it (spin_kernel(long long))"),
-        ({}, "it does not say what it does while nobody calls it"),
+        (IdleWork(worked=[]), ""),
+        (IdleWork(worked=["spin_kernel(long)"] * 9), "it works on the device while nobody calls it (spin_kernel(long))"),
         (WorkerFailed("crash", "the program crashed while doing nothing"), "the program crashed while doing nothing"),
     ],
 )  # fmt: skip
 def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> None:
-    built = Construction(
-        init=pack([], "cpu"), init_structure=None, init_seed=0, training=False, state_names=[], precision="reference"
-    )  # fmt: skip
+    built = Construction(init=pack([], "cpu"), init_structure=None, init_seed=0, training=False, precision="reference")
     worker = Idle(answer)
     nothing = SecretInputs(state=pack([], "cpu"), renewed=True)
-    trial = Trial(worker, nothing, built, "cuda", Limits(), lambda do, **fields: {})  # type: ignore[arg-type]
+    trial = Trial(worker, nothing, built, "cuda", Limits(), lambda request: None)  # type: ignore[arg-type]
     assert trial.idle(0.3) == reason
-    assert (worker.asked["do"], worker.asked["budget_s"]) == ("idle", 0.3)
+    assert worker.asked == [WatchIdle(budget_s=0.3)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"own": 1.5}, {"own": "1"}, {"own": math.nan}, {"own": True}, {"launches": -1}, {"launches": 1.0}, {"launches": True},
+        {"elsewhere": 2**63}, {"host_bytes": None}, {"tampered": "no"}, {"tampered": [1]}, {"digests": [0]}, {"more": 0},
+    ],
+)  # fmt: skip
+def test_what_a_worker_says_of_a_call_is_of_its_type(wrong: dict[str, Any]) -> None:
+    said: dict[str, Any] = {"structure": None, "outputs": {}, "tampered": [], "own": 0.5, "launches": 2}
+    assert read(Called, said).launches == 2
+    for field in ("structure", "outputs", "tampered"):
+        with pytest.raises(ValidationError):
+            read(Called, {name: value for name, value in said.items() if name != field})
+    with pytest.raises(ValidationError):
+        read(Called, said | wrong)

@@ -6,20 +6,23 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, draw, extend
+from stitchcuda.verify.inputs.reference_requests import InputSet, LoadReference
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw, extend
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
+from stitchcuda.verify.messages.request import Request, answer_type, read
+from stitchcuda.verify.messages.timing_requests import TimingRequest
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 from stitchcuda.verify.timing import rounds
-from stitchcuda.verify.timing.timed_calls import TimedCalls, handle_message
+from stitchcuda.verify.timing.timed_calls import TimedCalls, answer_request
 
 REFERENCE = '''
 import torch
@@ -93,26 +96,26 @@ Program = Callable[..., object]
 
 @dataclass
 class Local:
-    """A worker in this process. `fails`: modes in which memory does not suffice, once each."""
+    """A worker in this process. `fails`: kinds of requests for which memory does not suffice, once each."""
 
     scratch: Path
     clock: VirtualClock
     program: Program
-    fails: list[str] = field(default_factory=list)
-    modes: list[str] = field(default_factory=list)
+    fails: list[type] = field(default_factory=list)
+    asked: list[type] = field(default_factory=list)
     _held: TimedCalls | None = None
 
-    def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
-        self.modes.append(fields["mode"])
-        if fields["mode"] in self.fails:
-            self.fails.remove(fields["mode"])
+    def ask(self, request: Request[Any], *, seconds: float, doing: str) -> Any:
+        self.asked.append(type(request))
+        if type(request) in self.fails:
+            self.fails.remove(type(request))
             raise WorkerFailed("memory", "the program ran out of memory")
         self.clock.spend(0.1)              # the way there and back
         with torch.no_grad():
-            self._held, said = handle_message(
-                self._held, fields, lambda: TimedCalls(fields, self.program, self.clock, device="cpu")
+            self._held, answer = answer_request(
+                self._held, cast(TimingRequest, request), lambda made: TimedCalls(made, self.program, self.clock, device="cpu")
             )
-        return said
+        return read(answer_type(request), vars(answer))
 
 
 class Stage:
@@ -123,17 +126,13 @@ class Stage:
         self.time = Time()
         path = folder / "reference.py"
         path.write_text(reference)
-        self.worker = ReferenceWorker(folder, "sim")
-        said = {"path": str(path), "precision": "reference", "patience": 0.0}
-        self.facts = self.worker.load(said)
-        self.secret_inputs: SecretInputs = draw(self.ask, kept=frozenset(self.facts["state_names"]))
+        self.worker = ReferenceWorker("sim")
+        self.ask = self.worker.answer
+        self.built = self.ask(LoadReference(str(path), "reference", patience=0.0))
+        self.secret_inputs: SecretInputs = draw(self.ask, kept=frozenset(self.built.state_names))
         extend(self.ask, self.secret_inputs, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
-
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        said: dict[str, Any] = self.worker.handlers()[do](fields)
-        return said
 
     def local(self, name: str, program: Program, clock: VirtualClock) -> Local:
         scratch = self.folder / name
@@ -151,11 +150,7 @@ class Stage:
         return timed_inputs.draw(self.ask, self.secret_inputs, self.compare)
 
     def compare(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
-        built = Construction(
-            init=self.facts["init"], init_structure=None, init_seed=0, training=False,
-            state_names=self.facts["state_names"], precision="reference",
-        )  # fmt: skip
-        trial = Trial(None, self.secret_inputs, built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
+        trial = Trial(None, self.secret_inputs, self.built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
         return trial.compare_timed_call(given, secret_inputs, call)
 
     def timed(

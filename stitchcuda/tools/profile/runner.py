@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.state import Target
+
+HowCalled = Literal["nsys", "ncu", "cupti", "events", "plain"]
+"""How a program is called in a process of its own: see `verify/program/profiled_process.py`."""
 
 Launch = Callable[[Sequence[str], Mapping[str, str]], Finished]
 """Runs a profiler's command line with these variables added to the environment, and waits for it."""
@@ -28,7 +31,7 @@ class Runner(Protocol):
         under: Sequence[str],
         out: Path,
         *,
-        how: str,
+        how: HowCalled,
         calls: int,
         warm: int,
         seconds: float = 600.0,

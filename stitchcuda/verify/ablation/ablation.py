@@ -21,8 +21,10 @@ from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs
+from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS
+from stitchcuda.verify.messages.program_requests import SkipKernels
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start
 
@@ -48,7 +50,6 @@ class AblationResult(Record):
 
     kernels: tuple[KernelNeed, ...] = ()
     counted: tuple[tuple[str, int], ...] = ()  # (kernel, launches in one call), for `device_time.find_borrowed_names`
-    seconds: float = 0.0
     notes: tuple[str, ...] = ()
     died: str = ""                         # a failure before any kernel was left out, a reason to refuse
 
@@ -77,7 +78,6 @@ def leave_out_kernels(
     in place of the usual one. Never raises for what a program does: a failure before a kernel is left out becomes a note or
     `died`, one after it shows that the kernel was needed.
     """
-    started = time.monotonic()
     sets = [inputs for inputs in secret_inputs.sets[:count] if not inputs.lenient]  # a lenient set allows errors
     if len(sets) < 2:
         return AblationResult(notes=("kernels were not left out in turn: that takes two input sets",))
@@ -87,15 +87,13 @@ def leave_out_kernels(
             counted, wrong = run.warm_up()
         except WorkerFailed as failure:
             if failure.kind != "error" or run.simulated:  # it ran before, so the program is to blame
-                died = f"built so that kernels can be left out, {failure}"
-                return AblationResult(seconds=time.monotonic() - started, died=died)
-            return AblationResult(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
+                return AblationResult(died=f"built so that kernels can be left out, {failure}")
+            return AblationResult(notes=(f"kernels were not left out in turn: {failure}",))
         if wrong and run.simulated:        # there the build is the same; only blocks and threads run in another order
-            died = f"with blocks and threads in another order, {wrong[0]}"
-            return AblationResult(seconds=time.monotonic() - started, died=died)
+            return AblationResult(died=f"with blocks and threads in another order, {wrong[0]}")
         if wrong:
             note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"
-            return AblationResult(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))
+            return AblationResult(counted=tuple(counted.items()), notes=(note,))
         since = time.monotonic()           # loading and building do not count
         launched = [name for name, times in counted.items() if times]
         unused = [name for name in counted if not counted[name]]
@@ -124,7 +122,6 @@ def leave_out_kernels(
             for name, (status, why) in sorted(found.items())
         ),
         counted=tuple(counted.items()),
-        seconds=time.monotonic() - started,
         notes=_notes(found),
     )
 
@@ -212,10 +209,8 @@ class _Ablation:
     def _skip(self, kernels: list[str]) -> dict[str, int]:
         """Leaves out these kernels, and no others, from now on. Returns the launches by kernel since the last such request."""
         assert self._loaded is not None
-        reply = self._loaded.worker.ask("skip", seconds=_SKIP_S, doing="switching kernels", kernels=kernels)
-        launches = reply.get("launches")
-        pairs = launches.items() if isinstance(launches, dict) else ()
-        return {name: times for name, times in pairs if type(times) is int and times >= 0}
+        request = SkipKernels(kernels=kernels)
+        return self._loaded.worker.ask(request, seconds=_SKIP_S, doing="switching kernels").launches
 
     def _can_skip(self, kernels: list[str]) -> bool:
         """Whether kernels can be left out before the first call: not if the program loads them in that call."""

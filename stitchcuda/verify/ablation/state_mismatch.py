@@ -4,7 +4,8 @@ State that a program lacks stays as constructed in the reference, so ones and ze
 therefore lack constants that matter to the outputs only if it holds as many numbers of its own that matter, in another form.
 Constants that a program took by shape alone are never left as constructed: those of one shape get one secret value, so that it
 does not matter which is which. Each decision to judge again is an `OtherTerms` with the new `InputTerms`.
-Where to look next: `verify/program/state_loading.py` (how a program takes over state), `verify/inputs/input_terms.py` (terms).
+Where to look next: `verify/program/state_loading.py` (how a program takes over state), `verify/inputs/secret_inputs.py`
+(terms).
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs.input_terms import InputTerms, ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, draw_set, find_wrong, shorten_list
+from stitchcuda.verify.inputs.reference_requests import (
+    Ask,
+    FindChangedState,
+    FindWrong,
+    Groups,
+    MixState,
+    ReferenceTensor,
+    Renew,
+)
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs, draw_set, shorten_list
+from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start
 
@@ -157,16 +167,15 @@ def _mattering_tensors(
     lacking.sort(key=lambda tensor: not tensor.constant)
     if not secret_inputs.renewed or not any(tensor.constant for tensor in lacking):
         return []
-    names = [tensor.name for tensor in state]
-    both = {"state": secret_inputs.state, "other": ask("renew", seed=0, keep=names, alike=[], amplified=False)["state"]}
-    changed = set(ask("find_changed_state", **both)["names"])
+    secret, plain = secret_inputs.state, ask(Renew(seed=0, keep=tuple(tensor.name for tensor in state))).state
+    changed = set(ask(FindChangedState(secret, plain)).names)
     mattering: list[ReferenceTensor] = []
     back: set[str] = set()
     for tensor in lacking:
         if tensor.name not in changed or not (tensor.constant or mattering):
             continue
         more = back | {other.name for other in state if other.tied == tensor.name}
-        mixed = ask("mix_state", **both, names=sorted(more))["state"]
+        mixed = ask(MixState(secret, plain, tuple(sorted(more)))).state
         other = SecretInputs(state=mixed, renewed=True, usual=secret_inputs.usual, sets=secret_inputs.sets[:1])
         if _matters(ask, secret_inputs, other):
             mattering.append(tensor)
@@ -186,6 +195,6 @@ def _matters(ask: Ask, secret_inputs: SecretInputs, other: SecretInputs) -> bool
             continue
         if again.names != given.names or again.variant != given.variant:
             continue
-        if find_wrong(ask, again, given, bounds):
+        if ask(FindWrong(again, given, bounds)).names:
             return True
     return False

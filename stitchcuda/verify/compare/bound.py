@@ -12,14 +12,13 @@ Where to look next: `verify/compare/narrow_outputs.py` (16-bit outputs), `verify
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from stitchcuda.state import OutputError, Record
 from stitchcuda.verify.compare import narrow_outputs, reference_error
-from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Float64Output, Magnitudes, differences
+from stitchcuda.verify.compare.reference_error import CLASSES, Differences, OutputPart
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
@@ -52,30 +51,20 @@ class Measure(Record):
     share: narrow_outputs.RoundingShare | None = None      # for 16-bit outputs only
 
 
-def bounds_as_json(bounds: Mapping[str, Bound]) -> dict[str, Any]:
-    """Returns bounds, by output's name, as a message has them; `bounds_from_json` is the inverse."""
-    return {name: allowed.model_dump(mode="json") for name, allowed in bounds.items()}
-
-
-def bounds_from_json(message: Mapping[str, Any]) -> dict[str, Bound]:
-    return {name: Bound.model_validate(allowed) for name, allowed in message.items()}
-
-
 def eps(dtype: torch.dtype) -> float:
     """One unit in the last place at 1; 0.0 for integers and booleans, which must be exact."""
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
-    """Measures how far the reference's output `own` is from its float64 output `exact`."""
+def measure_error(own: torch.Tensor, exact: torch.Tensor, *, device: str | None = None) -> Measure:
+    """Measures how far the reference's output `own` is from its float64 output `exact`. `device`: where it computes, by default
+    where they are."""
     unit = eps(own.dtype)
     if unit == 0.0:
         return Measure(unit=unit, worst=0.0, norm=0.0)
-    found = differences(own, exact)
-    if unit >= _COARSE:
-        found = Differences(Magnitudes((found.error.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
+    found = Differences(own, exact, device=device, forgiven=unit / 2 if unit >= _COARSE else 0.0)
     size, scale = found.size.norm, found.size.largest
-    counts, errors = reference_error.by_class(found, unit / 2)
+    counts, errors = found.by_class(unit / 2)
     return Measure(
         unit=unit,
         worst=found.error.largest / scale if scale else 0.0,
@@ -83,7 +72,7 @@ def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Mea
         counts=tuple(counts.tolist()),
         errors=tuple(errors.tolist()),
         slices=reference_error.typical_slice(found),
-        share=narrow_outputs.share(own, exact, found) if narrow_outputs.applies(unit) else None,
+        share=narrow_outputs.share(own.dtype, exact, found) if narrow_outputs.applies(unit) else None,
     )
 
 
@@ -92,7 +81,7 @@ def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
     return pool_measures([measure_error(own, true) for own, true in zip(expected, exact, strict=True)])
 
 
-def pool_measures(measures: list[Measure]) -> Bound:
+def pool_measures(measures: Sequence[Measure]) -> Bound:
     """The bound for one output from the reference's errors over all input sets: on a single set they can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
@@ -119,14 +108,17 @@ def judge(
     name: str,
     given: torch.Tensor,
     expected: torch.Tensor,
-    exact: torch.Tensor | Float64Output,
+    exact: torch.Tensor,
     allowed: Bound,
     own: Measure | None = None,
+    *,
+    device: str | None = None,
 ) -> OutputError:
     """Compares a program's output `given` with float64. Shape, dtype and the places of NaN and infinities are compared first.
 
     `expected`, `exact`: the reference's output in its own dtype and in float64. `own`: the measured error of `expected`, if it
-    was measured before. `note` of the result says in a phrase what is wrong.
+    was measured before. `device`: where it computes, by default where they are. `note` of the result says in a phrase what is
+    wrong.
     """
     def refused(note: str) -> OutputError:
         return OutputError(
@@ -146,18 +138,17 @@ def judge(
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    known = reference_error.as_float64_output(exact)
-    found = known.against(given)
+    found = Differences(given, exact, device=device)
     if narrow_outputs.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, known)]))
+        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, exact, device=device)]))
     worst, norm = found.error.largest, found.error.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""
     if worst > max_bound or norm > norm_bound:
-        note = _where(given, known.exact, found)
-    elif hidden := _in_a_class(given, known.exact, found, allowed):
+        note = _where(given, exact, found)
+    elif hidden := _in_a_class(given, exact, found, allowed):
         worst, max_bound, note = hidden
-    elif hidden := _in_a_slice(expected, known, found, allowed):
+    elif hidden := _in_a_slice(expected, exact, found, allowed):
         norm, norm_bound, note = hidden
     return OutputError(
         name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note
@@ -235,31 +226,34 @@ def _in_a_class(
     given: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
     """Returns (error, limit, note) of the element that exceeds the limit of its magnitude most; None if none does."""
-    scale, off = found.size.largest, found.error.values
+    scale = found.size.largest
     if not allowed.classes or scale == 0.0 or found.error.largest <= min(allowed.classes) * scale:
         return None
-    limits = torch.tensor(allowed.classes, dtype=torch.float64, device=off.device).mul_(scale)
-    limit = limits[reference_error.classes(found.size.values, scale)]
-    excess = off / limit
-    if float(excess.max()) <= 1.0:
+    limits = torch.tensor(allowed.classes, dtype=torch.float64, device=found.device).mul_(scale)
+
+    def excess(part: OutputPart) -> torch.Tensor:
+        return part.error / limits[reference_error.classes(part.size, scale)]
+
+    flat, most, count = found.worst(excess, 1.0)
+    if most <= 1.0:
         return None
-    flat = int(excess.argmax())
-    error, most = float(off.flatten()[flat]), float(limit.flatten()[flat])
-    count = int((excess > 1).sum())
-    beside = f"{count} of {excess.numel()} elements are off by more than values of their size may be"
+    index = _index(flat, given)
+    error, size = abs(complex(given[index].item()) - complex(exact[index].item())), abs(complex(exact[index].item()))
+    limit = float(limits[int(reference_error.classes(torch.tensor(size, dtype=torch.float64), scale))])
+    beside = f"{count} of {given.numel()} elements are off by more than values of their size may be"
     note = f"{_zeros(given)}{_at(given, exact, flat)}; {beside} (the largest value, {scale:.3g}, does not excuse it)"
-    return error, most, note
+    return error, limit, note
 
 
 def _in_a_slice(
-    expected: torch.Tensor, exact: Float64Output, found: Differences, allowed: Bound
+    expected: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
     """Returns (error in norm, limit, note) of the slice that exceeds its limit most; None if none does."""
     unit = eps(expected.dtype)
-    elements = found.error.values.numel()
+    elements = found.shape.numel()
     overall = found.size.norm / max(1.0, math.sqrt(elements))
     own: Differences | None = None
-    for title, kept in reference_error.partitions(found.error.values.shape):
+    for title, kept in reference_error.partitions(found.shape):
         errors, sizes = found.error.slices(kept), found.size.slices(kept)
         typical = overall * math.sqrt(elements / max(1, errors.numel()))
         common = torch.clamp(2.0 ** _reach(unit) * sizes, max=typical)
@@ -267,7 +261,7 @@ def _in_a_slice(
         enough = allowed.slice_relative * sizes + (0.0 if narrow_outputs.applies(unit) else ulps)
         if not bool(((errors > enough) & (sizes > 0)).any()):
             continue
-        own = own or exact.against(expected)
+        own = own or Differences(expected, exact, device=found.device)
         owns = own.error.slices(kept)
         if narrow_outputs.applies(unit):
             like = reference_error.around(owns, sizes, narrow_outputs.LIKE) * sizes
@@ -275,11 +269,11 @@ def _in_a_slice(
         else:
             like = reference_error.around(owns, sizes) * sizes
             limit = FACTOR * like + torch.maximum(allowed.slice_relative * sizes, ulps)
-        excess = torch.where((sizes > 0) & found.size.spread(kept), errors / limit, torch.zeros_like(errors))
+        excess = torch.where((sizes > 0) & found.spread(kept), errors / limit, torch.zeros_like(errors))
         if float(excess.max()) <= 1.0:
             continue
         flat = int(excess.argmax())
-        index = torch.unravel_index(torch.tensor(flat), [found.error.values.shape[axis] for axis in kept])
+        index = torch.unravel_index(torch.tensor(flat), [found.shape[axis] for axis in kept])
         place = title.format(", ".join(str(int(part)) for part in index))
         error, size, most = float(errors[flat]), float(sizes[flat]), float(limit[flat])
         note = (
@@ -311,16 +305,18 @@ def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
 
 def _where(given: torch.Tensor, exact: torch.Tensor, found: Differences) -> str:
     """Names the worst element with its value and how many elements are far off, so that a model can find the mistake."""
-    off = found.error.values
-    far = int((off > 1e-2 * (found.size.largest or 1.0)).sum())
-    worst = _at(given, exact, int(off.argmax()))
-    return f"{_zeros(given)}{worst}; {far} of {off.numel()} elements off by over 1 % of the scale"
+    flat, _, far = found.worst(lambda part: part.error, 1e-2 * (found.size.largest or 1.0))
+    return f"{_zeros(given)}{_at(given, exact, flat)}; {far} of {given.numel()} elements off by over 1 % of the scale"
 
 
 def _at(given: torch.Tensor, exact: torch.Tensor, flat: int) -> str:
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), given.shape))
+    index = _index(flat, given)
     value, should = given[index].item(), exact[index].item()
     return f"worst at {list(index)}: {value:.6g} where {should:.6g} is right"
+
+
+def _index(flat: int, tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), tensor.shape))
 
 
 def _zeros(given: torch.Tensor) -> str:

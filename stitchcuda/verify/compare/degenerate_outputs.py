@@ -1,9 +1,9 @@
 """Says why an output of a reference can hardly be wrong: a program that computes nothing would pass.
 
 An output is degenerate when it is constant, smaller than its own error bound (zeros would pass), the same for other inputs or,
-if the reference has parameters, the same for other parameters. Pure functions on tensors of one device.
-Where to look next: `verify/inputs/degenerate.py` (what follows for the reference), `verify/reference/comparisons.py` (who calls
-this).
+if the reference has parameters, the same for other parameters. Pure functions.
+Where to look next: `verify/inputs/secret_inputs.py` (what follows for the reference), `verify/reference/comparisons.py` (who
+calls this).
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ def find_degenerate(
     reweighed: Mapping[str, torch.Tensor],
     bounds: Mapping[str, Bound],
     parameters: int,
+    device: str,
 ) -> tuple[list[str], dict[str, str]]:
     """Returns (the outputs that have elements, why each degenerate one of them says nothing).
 
     `answers`: for each input set the reference's outputs in the order of `names`, (in its own dtype, in float64). `reweighed`:
-    float64 outputs of the first set with other parameters, by name. `parameters`: how many the reference has.
+    float64 outputs of the first set with other parameters, by name. `parameters`: how many the reference has. `device`: where
+    they are compared.
     """
     judged: list[str] = []
     found: dict[str, str] = {}
@@ -36,13 +38,14 @@ def find_degenerate(
         if not name.startswith("output") or values[0][0].numel() == 0:
             continue
         judged.append(name)
-        if why := _explain(name, values, reweighed.get(name) if parameters else None, bounds[name], parameters):
+        if why := _explain(name, values, reweighed.get(name) if parameters else None, bounds[name], parameters, device):
             found[name] = why
     return judged, found
 
 
 def _explain(
-    name: str, values: list[tuple[torch.Tensor, torch.Tensor]], reweighed: torch.Tensor | None, allowed: Bound, parameters: int
+    name: str, values: list[tuple[torch.Tensor, torch.Tensor]], reweighed: torch.Tensor | None, allowed: Bound, parameters: int,
+    device: str,
 ) -> str:
     """Says why an output is degenerate, or "". `values`: (own dtype, float64) for each input set; `reweighed`: float64 for the
     first set with other parameters."""
@@ -56,16 +59,18 @@ def _explain(
     same = all(constant == constants[0] for constant in constants)
     if same and len(constants) == len(values) and (own.numel() > 1 or len(values) > 1):
         return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"
-    if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed).ok for a, b in values):
+    if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed, device=device).ok for a, b in values):
         largest = float(exact.abs().max())
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"
-    if len(values) > 1 and all(_same(name, values[1][1], value, allowed) for value in values[:1]):
+    if len(values) > 1 and _same(name, values[1][1], values[0], allowed, device):
         return "is the same for different inputs"
-    if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed):
+    if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed, device):
         return f"does not depend on the reference's {counted(parameters, 'parameter')}"
     return ""
 
 
-def _same(name: str, other: torch.Tensor, answers: tuple[torch.Tensor, torch.Tensor], allowed: Bound) -> bool:
+def _same(
+    name: str, other: torch.Tensor, answers: tuple[torch.Tensor, torch.Tensor], allowed: Bound, device: str
+) -> bool:
     own, exact = answers
-    return bound.judge(name, other.to(own.dtype), own, exact, allowed).ok
+    return bound.judge(name, other.to(own.device, own.dtype), own, exact, allowed, device=device).ok

@@ -24,7 +24,7 @@ import torch
 
 from stitchcuda.state import Record
 from stitchcuda.verify.compare import reference_error
-from stitchcuda.verify.compare.reference_error import Differences, Float64Output, as_float64_output
+from stitchcuda.verify.compare.reference_error import Differences
 
 ULPS = 1.0                                 # for an element, on top of twice its rounding
 INSIDE = 5.0                               # times the largest error added inside; for slices, times that of similar slices
@@ -52,18 +52,17 @@ class RoundingShare(Record):
     carried: float                         # how many elements carry the output's norm
 
 
-def share(own: torch.Tensor, exact: torch.Tensor | Float64Output, found: Differences) -> RoundingShare:
-    """Splits the error `found` of the reference's output `own` into its parts."""
+def share(dtype: torch.dtype, exact: torch.Tensor, found: Differences) -> RoundingShare:
+    """Splits the error `found` of the reference's output, of type `dtype`, against `exact` into its parts."""
     size = found.size.norm
     if size == 0.0:
         return RoundingShare(rounding=0.0, inside=0.0, even=1.0, carried=1.0)
-    known = as_float64_output(exact)
-    least, error = known.against(known.exact.to(own.dtype)).error.norm, found.error.norm
+    least, error = Differences(exact.to(dtype), exact, device=found.device).error.norm, found.error.norm
     return RoundingShare(
         rounding=min(least, error) / size,
         inside=math.sqrt(max(0.0, error**2 - least**2)) / size,
         even=_even(found),
-        carried=found.size.carried(),
+        carried=found.carried(),
     )
 
 
@@ -87,7 +86,7 @@ def slices_allowed(like: torch.Tensor, sizes: torch.Tensor, typical: float, unit
 def _even(found: Differences) -> float:
     """How evenly the error is spread over slices, as `RoundingShare.even`, for the least even way to slice."""
     even = 1.0
-    for _, kept in reference_error.partitions(found.error.values.shape):
+    for _, kept in reference_error.partitions(found.shape):
         errors, sizes = found.error.slices(kept), found.size.slices(kept)
         there = sizes > 0
         relative = (errors[there] / sizes[there]).square()

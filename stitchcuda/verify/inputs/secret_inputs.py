@@ -12,29 +12,22 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import Record
-from stitchcuda.verify.compare.bound import Bound, Measure, bounds_as_json, pool_measures
-from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
+from stitchcuda.verify.compare.bound import Bound, pool_measures
+from stitchcuda.verify.inputs import reference_requests as requests
+from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
+from stitchcuda.verify.inputs.variants import GIVEN, MASKS_AS_GIVEN, SMALL, VALUES
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
-Ask = Callable[..., dict[str, Any]]
-"""`ask(command, **fields)` sends a command to the reference worker and returns its answer. Raises `BadInput`."""
-
-Groups = tuple[tuple[str, ...], ...]
-"""Names of the reference's parameters, grouped."""
-
-GIVEN = "as given"
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
-_SPARE_ROOM = 2**28                        # bytes, at most, for outputs that are larger than expected
 _LARGER = 2                                # another size is at most this many times the given one
 _random = secrets.SystemRandom()
 
@@ -52,57 +45,15 @@ class ReferenceKilled(Unavailable):
     """Somebody killed the reference's process. The judge starts another for the next question."""
 
 
-class TensorFacts(Record):
-    """What the judge knows of a tensor that it never holds: its shape, its bytes (of an expanded tensor each element once)."""
+@dataclass(frozen=True)
+class InputTerms:
+    """Which parameters of the secret inputs may not vary freely for a program that lacks some of them, or names them otherwise.
+    `verify/ablation/state_mismatch.py` sets the terms; each stage is tried once, in order."""
 
-    shape: tuple[int, ...]
-    bytes: int
-    floating: bool                         # a floating-point dtype
-
-
-@dataclass
-class InputSet:
-    """One call of the reference, as blocks: `inputs`, its own outputs (`expected`) and float64 outputs (`exact`).
-
-    `structure` is how the tensors of `inputs` nest in the arguments (`wire.encode`); `names` names the outputs in their order:
-    "output…", "buffer:…" and "input:…" for what the call returns and for buffers and inputs that it writes.
-    """
-
-    inputs: TensorBlock
-    structure: Any
-    names: list[str]
-    expected: TensorBlock
-    exact: TensorBlock
-    measures: list[Measure]                # the reference's own error in each output
-    input_facts: list[TensorFacts]
-    output_facts: list[TensorFacts]
-    variant: str = GIVEN
-    lenient: bool = False                  # a program may refuse this memory layout
-    seed: int = 0                          # for the reference's get_inputs()
-
-    @property
-    def most_bytes(self) -> int:
-        """The room for a program's outputs: more than is expected, so that it can be said what is wrong with their shapes."""
-        return self.expected.size + min(self.expected.size + 2 * self.inputs.size, _SPARE_ROOM) + 2**20
-
-    def message(self) -> dict[str, Any]:
-        """The fields by which the reference worker knows the set (`verify/reference/comparisons.py`)."""
-        return {"inputs": self.inputs, "expected": self.expected, "exact": self.exact, "names": self.names}
-
-
-def answered_set(structure: Any, answer: dict[str, Any], **more: Any) -> InputSet:
-    """Returns the set that the reference worker made, from its answer to "expect" or "expect_rolled"."""
-    return InputSet(
-        structure=structure,
-        inputs=answer["inputs"],
-        expected=answer["expected"],
-        exact=answer["exact"],
-        names=answer["names"],
-        measures=[Measure.model_validate(measure) for measure in answer["measures"]],
-        input_facts=[TensorFacts.model_validate(fact) for fact in answer["input_facts"]],
-        output_facts=[TensorFacts.model_validate(fact) for fact in answer["output_facts"]],
-        **more,
-    )
+    kept: frozenset[str] = frozenset()     # parameters that stay as constructed
+    alike: Groups = ()                     # parameters of one group have one shape and get equal secret values
+    stage: int = 0                         # 1: some are kept; 2: matching names by shape was wrong
+    needed: int = 0                        # how many numbers of its own the program must hold in place of what it lacks
 
 
 @dataclass
@@ -122,13 +73,10 @@ class SecretInputs:
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # block order of a first call, simulated
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
-    _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
 
     def bounds(self, count: int) -> dict[str, Bound]:
         """The error bound of each output by name, pooled over the first `count` input sets."""
-        if count not in self._bounds:
-            self._bounds[count] = self.bounds_of(self.sets[:count])
-        return self._bounds[count]
+        return self.bounds_of(self.sets[:count])
 
     def bounds_of(self, sets: list[InputSet]) -> dict[str, Bound]:
         """The error bounds pooled over these sets. Raises `BadInput` if their outputs differ in name or dtype."""
@@ -139,11 +87,11 @@ class SecretInputs:
                     f"{shorten_list(sets[0].names)}; then {shorten_list(input_set.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
-        measures = [input_set.measures for input_set in sets]
-        for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
-            if len({measure.unit for measure in of_sets}) > 1:
+        by_output = dict(zip(sets[0].names, zip(*(input_set.measures for input_set in sets), strict=True), strict=True))
+        for name, measures in by_output.items():
+            if len({measure.unit for measure in measures}) > 1:
                 raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
-        return {name: pool_measures([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
+        return {name: pool_measures(measures) for name, measures in by_output.items()}
 
     def transient_buffers(self, state_names: Sequence[str]) -> list[str]:
         """Names of the non-persistent buffers that the reference's forward changes: no name of its state_dict is theirs."""
@@ -163,9 +111,9 @@ class SecretInputs:
         if note and note not in self.note:
             self.note = f"{self.note}; {note}" if self.note else note
 
-    def blocks(self) -> list[TensorBlock]:
+    def blocks(self) -> tuple[TensorBlock, ...]:
         """All blocks of the sets and of the parameters."""
-        return [self.state, *(block for given in self.sets for block in (given.inputs, given.expected, given.exact))]
+        return self.state, *(block for given in self.sets for block in (given.inputs, given.expected, given.exact))
 
 
 def draw(
@@ -175,9 +123,8 @@ def draw(
 
     `amplified`: weights are scaled up so far that layers preserve the variance of what goes through them.
     """
-    answer = ask("renew", seed=secrets.randbits(31), keep=sorted(kept), alike=alike, amplified=amplified)
-    note, renewed = answer["note"], not answer["note"]
-    return SecretInputs(state=answer["state"], renewed=renewed, note=note, kept=kept, alike=alike, amplified=amplified)
+    made = ask(requests.Renew(secrets.randbits(31), tuple(sorted(kept)), alike, amplified))
+    return SecretInputs(made.state, renewed=not made.note, note=made.note, kept=kept, alike=alike, amplified=amplified)
 
 
 def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
@@ -194,7 +141,8 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
             input_set = draw_set(ask, secret_inputs, seed=seed, variants=variants[variants.index("touched") :])
         secret_inputs.sets.append(input_set)
         if number == _TOUCHED:
-            for position in ask("find_unvaried", sets=[given.inputs for given in secret_inputs.sets])["positions"]:
+            unvaried = ask(requests.FindUnvaried(tuple(given.inputs for given in secret_inputs.sets)))
+            for position in unvaried.positions:
                 secret_inputs.remark(f"input {position} was never varied")
             if plain := _always_the_same(secret_inputs):
                 secret_inputs.remark(
@@ -205,14 +153,9 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
 
 def _answered_alike(ask: Ask, secret_inputs: SecretInputs, input_set: InputSet) -> bool:
     """Whether set 0's outputs would pass as this set's, as those of a sum over all elements do if two are exchanged."""
-    wrong = find_wrong(ask, secret_inputs.sets[0], input_set, secret_inputs.bounds_of(secret_inputs.sets))
-    return all(name.startswith(("buffer:", "input:")) for name in wrong)
-
-
-def find_wrong(ask: Ask, given: InputSet, input_set: InputSet, bounds: dict[str, Bound]) -> list[str]:
-    """Returns which of the reference's outputs for `given` are wrong as those for `input_set`."""
-    answer = ask("compare_expected", given=given.expected, set=input_set.message(), bounds=bounds_as_json(bounds))
-    return list(answer["wrong"])
+    bounds = secret_inputs.bounds_of(secret_inputs.sets)
+    wrong = ask(requests.FindWrong(secret_inputs.sets[0], input_set, bounds))
+    return all(name.startswith(("buffer:", "input:")) for name in wrong.names)
 
 
 def _always_the_same(secret_inputs: SecretInputs) -> list[str]:
@@ -234,6 +177,29 @@ def _plain_values(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple
         parts = [part for _, part in structure.get("dict", ())]
         for number, part in enumerate((*structure.get("tuple", ()), *structure.get("list", ()), *parts)):
             yield from _plain_values(part, (*place, number))
+
+
+def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[str]]:
+    """Returns (why no program can be judged by the reference, or ""; notes on single degenerate outputs).
+
+    It is refused when all of its outputs are degenerate (`verify/compare/degenerate_outputs.py`): a program that computes
+    nothing would pass. Needs two input sets, and asks for one more run in float64, with other parameters.
+    """
+    first = secret_inputs.sets[0]
+    try:
+        reweighed = ask(requests.Reweigh(secrets.randbits(31), secret_inputs.state, first))
+    except ReferenceLost:
+        reweighed = requests.Reweighed()
+    has_inputs = any(tensor.bytes for tensor in first.input_facts)
+    sets = secret_inputs.sets[: 2 if has_inputs else 1]
+    answer = ask(requests.FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
+    names, found = answer.judged, answer.found
+    kinds = zip(first.names, first.output_facts, strict=True)  # what a call writes, such as running statistics, is judged too
+    writes_state = any(not name.startswith("output") and fact.floating for name, fact in kinds)
+    if names and len(found) == len(names) and not writes_state:
+        listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
+        return f"The reference is degenerate: {listed}. A program that computes nothing would pass.", []
+    return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
 def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | None:
@@ -320,36 +286,30 @@ def _with_and_without_masks(variant: str) -> list[str]:
 
 
 def draw_set(
-    ask: Ask, secret_inputs: SecretInputs, *, variants: Sequence[str], seed: int | None = None, sizes: Sequence[Any] = (),
+    ask: Ask, secret_inputs: SecretInputs, *, variants: Sequence[str], seed: int | None = None,
+    sizes: Sequence[tuple[int, int, int]] = (),
 ) -> InputSet:  # fmt: skip
     """Draws an input set of the first of `variants` for which the reference works. It is not added to `secret_inputs.sets`.
 
-    `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut
-    or tile the inputs to. Raises `BadInput` if the reference fails on the last variant too.
+    `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut or tile the inputs to. Raises
+    `BadInput` if the reference fails on the last variant too.
     """
     seed = secrets.randbits(31) if seed is None else seed
     try:
-        answer = ask(
-            "expect",
-            seed=seed,
-            state=secret_inputs.state,
-            variants=list(variants),
-            sizes=sizes,
-            usual=secret_inputs.usual,
-            names=secret_inputs.sets[0].names if secret_inputs.sets else None,
+        names = secret_inputs.sets[0].names if secret_inputs.sets else None
+        drawn = ask(
+            requests.Expect(seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names)
         )
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
         if len(variants) < 2:
             raise
         secret_inputs.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
         return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes)
-    for note in answer["skipped"]:
+    for note in drawn.skipped:
         secret_inputs.remark(note)
-    variant = answer["variant"]
-    if variant == GIVEN and not sizes:
-        secret_inputs.usual = max(secret_inputs.usual, answer["usual"])
-    lenient = variant == "non-contiguous"
-    return answered_set(answer["structure"], answer, variant=variant, lenient=lenient, seed=seed)
+    if not sizes:
+        secret_inputs.usual = max(secret_inputs.usual, drawn.usual)
+    return drawn.set
 
 
 def shorten_list(names: Sequence[str]) -> str:

@@ -84,6 +84,21 @@ def sample(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
     return [_sampled(tensor, seed + position) for position, tensor in enumerate(tensors)]
 
 
+def is_rollable(tensor: torch.Tensor) -> bool:
+    """Whether its values mean the same at other positions: a floating-point tensor that is not sorted and not expanded."""
+    plain = tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 0 and not tensor.stride().count(0)
+    return plain and not is_ordered(tensor)
+
+
+def roll(tensors: list[torch.Tensor], may: list[bool], by: int) -> list[torch.Tensor]:
+    """Rolls the tensors for which `may` is true along their first axis, for calls that are neither timed nor compared. Returns
+    copies of these, and the others themselves."""
+    return [
+        torch.empty_like(tensor).copy_(tensor.roll(by, 0)) if rolls else tensor
+        for tensor, rolls in zip(tensors, may, strict=True)
+    ]
+
+
 def _sampled(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     if tensor.numel() <= _WHOLE:
         return tensor

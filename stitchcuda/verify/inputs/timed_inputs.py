@@ -12,15 +12,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, answered_set, draw_set
-from stitchcuda.verify.messages.tensor_block import TensorBlock, new_block, snapshot, with_layouts
+from stitchcuda.verify.inputs.reference_requests import Ask, ExpectTurned, FindMovable, InputSet, Lend
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw_set
+from stitchcuda.verify.inputs.variants import GIVEN
+from stitchcuda.verify.messages.program_requests import WrittenTensors
+from stitchcuda.verify.messages.request import Request
+from stitchcuda.verify.messages.tensor_block import TensorBlock, new_block, snapshot
+from stitchcuda.verify.messages.timing_requests import Deliver, PrepareTiming
 
 CHECKED_CALLS = 5                          # timed calls whose outputs are compared
 _SETS = 3                                  # input sets, if they are not `_LARGE`
 _LARGE = 8 * 2**20                         # bytes of inputs; a larger set is the only one, with many turns
+_Answer = TypeVar("_Answer")
 Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
 """Says what is wrong with a timed call's outputs, given its input set and secret inputs that contain it."""
 
@@ -28,17 +34,17 @@ Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
 class QuestionedWorker(Protocol):
     """What timing needs of a worker (`verify/processes/worker.py`)."""
 
-    def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]: ...
+    def ask(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer: ...
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """What a worker wrote after one timed call, copied: the blocks `outputs` and `inputs_after` on the host. It was given set
-    `set`, changed by `turn`."""
+    """What a worker wrote after one timed call on set `set`, changed by `turn`: copies of the blocks `outputs` and
+    `inputs_after`, on the host."""
 
     set: int
     turn: int
-    structure: Any
+    written: WrittenTensors
     blocks: dict[str, TensorBlock]
 
 
@@ -58,20 +64,20 @@ class TimedInputs:
     _drawn: dict[int, tuple[InputSet, int]] = field(default_factory=dict)  # unchanged sets; how many outputs are finite
     _sample: int = field(default_factory=lambda: secrets.randbits(31))
 
-    def message(self, *, trusted: bool) -> dict[str, Any]:
-        """The fields of the request to prepare for timing; no expected output is among them. `trusted`: it goes to the
-        reference's worker, which gets the parameters too."""
+    def preparation(self, *, trusted: bool, core: int | None = None) -> PrepareTiming:
+        """Returns the request to prepare for timing. `trusted`: it goes to the reference's worker. `core`: for main threads."""
         assert self._ask is not None
-        inputs = [input_set.inputs for input_set in self.sets]
-        lent = inputs if trusted else self._ask("lend", blocks=inputs, rooms={})["blocks"]
-        return {
-            "sets": [
-                {"inputs": block, "structure": input_set.structure} for block, input_set in zip(lent, self.sets, strict=True)
-            ],
-            "moving": self.moving,
-            "scaled": self.scaled,
-            "restore": [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
-        } | ({"state": self.secret_inputs.state} if trusted else {})
+        inputs = tuple(input_set.inputs for input_set in self.sets)
+        lent = inputs if trusted else self._ask(Lend(inputs)).blocks
+        return PrepareTiming(
+            inputs=list(lent),
+            structures=[input_set.structure for input_set in self.sets],
+            moving=self.moving,
+            scaled=self.scaled,
+            restore=[name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
+            core=core,
+            state=self.secret_inputs.state if trusted else None,
+        )
 
     def at_most_bytes(self) -> int:
         """An upper bound on the bytes that a call reads and writes."""
@@ -91,10 +97,9 @@ class TimedInputs:
         and `OSError` where there is no memory to copy them."""
         given = self.answer_turn(number, turn)
         rooms = {"outputs": new_block(given.most_bytes, "cpu"), "inputs_after": new_block(given.most_bytes, "cpu")}
-        answer = worker.ask("time", seconds=seconds, doing="being timed", mode="deliver", sample=self._sample, **rooms)
+        written = worker.ask(Deliver(sample=self._sample, **rooms), seconds=seconds, doing="being timed")
         # Copied now: what the worker writes there after its call is of no use to it.
-        blocks = {what: snapshot(block) for what, block in with_layouts(rooms, answer).items()}
-        return TimedCall(number, turn, answer.get("structure"), blocks)
+        return TimedCall(number, turn, written, {what: snapshot(block) for what, block in rooms.items()})
 
     def wrong(self, delivered: list[TimedCall]) -> list[str]:
         """Says what is wrong with the first wrong call, or []. The bounds are pooled over all calls."""
@@ -130,17 +135,9 @@ class TimedInputs:
     def _ask_reference(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
         """Has the reference compute the set changed by `turn`; returns that set and how many output values are finite."""
         assert self._ask is not None
-        answer = self._ask(
-            "expect_rolled",
-            given=given.inputs,
-            structure=given.structure,
-            turn=turn,
-            moving=moving,
-            scaled=self.scaled,
-            state=self.secret_inputs.state,
-            sample=self._sample,
-        )
-        return answered_set(given.structure, answer), answer["finite"]
+        state = self.secret_inputs.state
+        answer = self._ask(ExpectTurned(given, state, turn, moving, scaled=self.scaled, sample=self._sample))
+        return answer.set, answer.finite
 
 
 def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: bool = True) -> TimedInputs:
@@ -153,8 +150,8 @@ def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: b
     sets = [secret_inputs.sets[0]]
     if sets[0].inputs.size <= _LARGE:
         sets += [draw_set(ask, fresh, variants=[GIVEN]) for _ in range(1, _SETS)]
-    found = ask("find_movable", sets=[input_set.inputs for input_set in sets])
-    moving, floats = found["moving"], found["floats"]
+    found = ask(FindMovable(tuple(input_set.inputs for input_set in sets)))
+    moving, floats = found.moving, found.floats
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(CHECKED_CALLS)]
     made = TimedInputs(secret_inputs, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
@@ -167,6 +164,6 @@ def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: b
         made.notes.append(
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
-    elif still := [f"{place}" for place in found["ordered"] if place not in moved]:
+    elif still := [f"{place}" for place in found.ordered if place not in moved]:
         made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made

@@ -25,6 +25,7 @@ Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
     "sorted", "repeated", "outlier", "non-contiguous",
 ]  # fmt: skip
+GIVEN: Variant = "as given"
 SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. All are moderate, because the error bound assumes well-conditioned calls."""
@@ -50,7 +51,7 @@ def vary(arguments: Any, variant: str, generator: torch.Generator) -> Any | None
     `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: best on their device. Tensors that share
     memory still do in the result.
     """
-    if variant == "as given":
+    if variant == GIVEN:
         return arguments
     alone = variant.endswith(MASKS_AS_GIVEN)
     plain = variant.removesuffix(MASKS_AS_GIVEN)

@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch._C import _profiler
 
 from stitchcuda import counts
 from stitchcuda.tools.build.kernel_names import base_name, classify, in_library
+from stitchcuda.verify.messages.program_requests import CallWork, DeviceRecording, Row
 
 # Bound before a program is imported, so that it cannot replace them.
 _prepare = torch._C._autograd._prepare_profiler
@@ -45,14 +47,12 @@ def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:
 def record(
     call: Callable[[], Any], *, restore: Callable[[], None], renew: Callable[[], None] | None = None,
     keep: Callable[[Any], int] = lambda result: 0,
-) -> dict[str, Any]:  # fmt: skip
+) -> DeviceRecording:  # fmt: skip
     """Records what the device does in a warm call, in all streams.
 
     `restore` puts the program's buffers back before each call. `renew` writes new contents to the inputs' addresses before the
-    recorded call. `keep` gets its result while the recording goes on, copies it, and returns the number of copies. Returns
-    `rows` of [name, start ns, duration ns, stream]; the positions in it of `copies` on the device that the host asked for and
-    of work `replayed` by CUDA graphs; `replays`, the number of graph launches; `late`, names of work that went on, or began,
-    when the call's own stream was done; with `renew` also `again`, the names of what a second call with the same contents does.
+    recorded call, and a second call with the same contents gives `again`. `keep` gets the call's result while the recording
+    goes on, copies it, and returns the number of copies.
     """
     for _ in range(_WARM_CALLS):           # a program that records a graph for these addresses has done so by then
         restore()
@@ -62,18 +62,18 @@ def record(
         renew()
     torch.cuda.synchronize()
     first = _record_call(call, keep)
-    if renew is not None:
-        restore()
-        first["again"] = [row[0] for row in _record_call(call)["rows"]]
-    return first
+    if renew is None:
+        return first
+    restore()
+    return DeviceRecording(**vars(first) | {"again": [name for name, *_ in _record_call(call).rows]})
 
 
 def record_idle(seconds: float) -> list[str]:
     """Waits so many seconds without a call; returns the name of the first thing the device did for this process, if any."""
-    return [str(row[0]) for row in _record_call(lambda: _sleep(seconds))["rows"][:1]]
+    return [name for name, *_ in _record_call(lambda: _sleep(seconds)).rows[:1]]
 
 
-def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda result: 0) -> dict[str, Any]:
+def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda result: 0) -> DeviceRecording:
     """Records a call between two spin kernels, which bound it. Raises RuntimeError if the call ended the recording."""
     config = _profiler.ProfilerConfig(
         _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
@@ -88,7 +88,7 @@ def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda re
     kept_copies = keep(result)
     torch.cuda.synchronize()
     _mark(ended := secrets.token_hex(16))  # secret until now: a recording that the program began anew lacks one of the two
-    rows: list[list[Any]] = []
+    rows: list[Row] = []
     marks = []
     asked, graphs, correlated = set(), set(), []  # correlation ids of the host's copies, of its graph launches, of each row
     for event in _disable().events():
@@ -97,7 +97,7 @@ def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda re
             marks.append(name)
         if str(event.device_type()).endswith("CUDA"):
             if not name.startswith(_ON_HOST) and not event.is_user_annotation():
-                rows.append([name, event.start_ns(), event.duration_ns(), event.device_resource_id()])
+                rows.append((name, event.start_ns(), max(0, event.duration_ns()), event.device_resource_id()))
                 correlated.append(event.correlation_id())
         elif name.startswith("cudaGraphLaunch") or name.startswith("cuGraphLaunch"):
             graphs.add(event.correlation_id())
@@ -116,10 +116,12 @@ def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda re
     kept = [row for place, row in enumerate(zip(rows, correlated, strict=True)) if place not in ours]
     copies = [place for place, (row, number) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]
     replayed = [place for place, (_, number) in enumerate(kept) if number in graphs]
-    return {"rows": [row for row, _ in kept], "replays": len(graphs), "late": late, "copies": copies, "replayed": replayed}
+    return DeviceRecording(
+        rows=[row for row, _ in kept], replays=len(graphs), late=late, copies=copies, replayed=replayed
+    )
 
 
-def _find_spins(rows: Sequence[Sequence[Any]]) -> list[int]:
+def _find_spins(rows: Sequence[Row]) -> list[int]:
     """The positions of the two spin kernels around the call: the first and the last in the caller's stream, since a program
     may name its own kernels so too."""
     known = [(row[1], place) for place, row in enumerate(rows) if row[0].startswith(_TORCHS) and _SPIN in row[0]]
@@ -133,7 +135,7 @@ def _mark(text: str) -> None:
         pass
 
 
-def share_taken_over(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
+def share_taken_over(reference: Iterable[Row], program: Iterable[Row], own: Iterable[str]) -> tuple[float, float]:
     """Returns (the share of the reference's device time that own kernels took over, how much of the time that is gone is now
     spent in other library kernels). Both lie between 0 and 1.
 
@@ -143,11 +145,11 @@ def share_taken_over(reference: Mapping[str, Any], program: Mapping[str, Any], o
     """
     names = frozenset(own)
     left: dict[str, list[int]] = {}        # durations of the program's launches that the reference does not have
-    for name, _, took, _ in _rows(program):
+    for name, _, took, _ in program:
         if classify(name, names) != "own":
             left.setdefault(name, []).append(took)
     total = gone = 0
-    for name, _, took, _ in _rows(reference):
+    for name, _, took, _ in reference:
         total += took
         if left.get(name):
             left[name].pop()
@@ -158,7 +160,7 @@ def share_taken_over(reference: Mapping[str, Any], program: Mapping[str, Any], o
 
 
 def share_without_copies(
-    reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str], *, most: int
+    reference: Iterable[Row], program: DeviceRecording, own: Iterable[str], *, most: int
 ) -> tuple[float, float]:
     """`share_taken_over` without the copies into and out of a replayed CUDA graph; (0.0, 0.0) if there are no such copies.
 
@@ -166,90 +168,67 @@ def share_without_copies(
     trace does not say what is copied where. To be safe, everything that the reference does only to move data counts as if the
     program did it too.
     """
-    rows, places = _rows(program), _places(program, "copies")
-    plain = all(rows[place][0].startswith(_COPY) for place in places)
-    if not (plain and 0 < len(places) <= most and _count(program.get("replays"))):
+    places = _places(program, program.copies)
+    plain = all(program.rows[place][0].startswith(_COPY) for place in places)
+    if not (plain and 0 < len(places) <= most and program.replays):
         return 0.0, 0.0
-    left = [row for place, row in enumerate(rows) if place not in places]
-    moved = [row for row in _rows(reference) if _MOVES.search(row[0])]
-    return share_taken_over(reference, {"rows": [list(row) for row in (*left, *moved)]}, own)
+    left = [row for place, row in enumerate(program.rows) if place not in places]
+    moved = [row for row in reference if _MOVES.search(row[0])]
+    return share_taken_over(reference, [*left, *moved], own)
 
 
-def summarize(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
-    """Sums up what `record` returned: shares of device time (`own`, `vendor`, `framework`), launches, time by kernel.
+@dataclass(frozen=True, kw_only=True)
+class RecordedWork(CallWork):
+    """Who did the work of a recorded call."""
 
-    `span_ms` is from the first kernel's start to the last one's end, `busy_ms` the time in kernels; in the difference the
-    device waited for the host. `own_launches` counts launches by full name. `streams` is the number of streams with work.
-    `replays` is 0 if graphs do less than half of what library kernels do outside, copies into and out of graphs left out.
-    """
+    own_launches: dict[str, int]           # of each own kernel, by its full name
+    late: list[str]                        # as in `DeviceRecording`
+    again: int                             # launches of own kernels in a second call with the same contents
+
+
+def summarize(recorded: DeviceRecording, own: Iterable[str]) -> RecordedWork:
+    """Sums up a recording. `replays` is 0 if graphs do less than half of what library kernels do outside, copies into and out
+    of graphs left out."""
     own = frozenset(own)
-    totals = {"own": 0.0, "vendor": 0.0, "framework": 0.0}
-    kernels: dict[str, list[float]] = {}
+    totals = {"own": 0, "vendor": 0, "framework": 0}
     launches: dict[str, int] = {}
-    starts: list[float] = []
-    ends: list[float] = []
-    rows = _rows(recorded)
-    for name, start, took, _ in rows:
+    for name, _, took, _ in recorded.rows:
         kind = classify(name, own)
         totals[kind] += took
         if kind == "own":
             launches[name] = launches.get(name, 0) + 1
-        starts.append(float(start))
-        ends.append(float(start) + float(took))
-        entry = kernels.setdefault(name, [0.0, 0])
-        entry[0] += took
-        entry[1] += 1
     total = sum(totals.values())
-    elsewhere = int(totals["vendor"] + totals["framework"])
-    replayed, copied = (sum(rows[place][2] for place in _places(recorded, which)) for which in ("replayed", "copies"))
-    again = recorded.get("again")
-    repeated = [name for name in again if isinstance(name, str)] if isinstance(again, list) else None
-    late = recorded.get("late")
-    ranked = sorted(kernels.items(), key=lambda item: -item[1][0])[:20]
-    return {
-        **{kind: took / total if total else 0.0 for kind, took in totals.items()},
-        "elsewhere": elsewhere,
-        "launches": sum(launches.values()),
-        "own_launches": launches,
-        "kernels": [[name, took / 1e6, int(count), classify(name, own)] for name, (took, count) in ranked],
-        "launched": int(sum(count for _, count in kernels.values())),
-        "busy_ms": total / 1e6,
-        "span_ms": (max(ends) - min(starts)) / 1e6 if ends else 0.0,
-        "streams": len({row[3] for row in rows}),
-        "replays": _count(recorded.get("replays")) if replayed and 2 * replayed >= elsewhere - copied else 0,
-        "late": [str(name)[:120] for name in late[:3]] if isinstance(late, list) else [],
-        "again": sum(classify(name, own) == "own" for name in repeated) if repeated is not None else sum(launches.values()),
-        "host_share": sum(took for name, _, took, _ in rows if name.startswith("Memcpy DtoH")) / total if total else 0.0,
-    }
+    elsewhere = totals["vendor"] + totals["framework"]
+    replayed, copied = (
+        sum(recorded.rows[place][2] for place in _places(recorded, which)) for which in (recorded.replayed, recorded.copies)
+    )
+    again = recorded.again
+    return RecordedWork(
+        own=totals["own"] / (total or 1),
+        vendor=totals["vendor"] / (total or 1),
+        framework=totals["framework"] / (total or 1),
+        elsewhere=elsewhere,
+        launches=sum(launches.values()),
+        own_launches=launches,
+        replays=recorded.replays if replayed and 2 * replayed >= elsewhere - copied else 0,
+        late=recorded.late,
+        again=sum(launches.values()) if again is None else sum(classify(name, own) == "own" for name in again),
+        host_share=sum(row[2] for row in recorded.rows if row[0].startswith("Memcpy DtoH")) / (total or 1),
+    )
 
 
-def own_times(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, int]:
+def own_times(recorded: DeviceRecording, own: Iterable[str]) -> dict[str, int]:
     """The device time of each own kernel in nanoseconds, by full name."""
     own, times = frozenset(own), dict[str, int]()
-    for name, _, took, _ in _rows(recorded):
+    for name, _, took, _ in recorded.rows:
         if classify(name, own) == "own":
             times[name] = times.get(name, 0) + took
     return times
 
 
-def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
-    """The well-formed rows: the worker is not trusted and may send anything."""
-    rows = recorded.get("rows")
-    return [
-        (str(row[0]), _count(row[1]), _count(row[2]), _count(row[3]))
-        for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, list) and len(row) == 4
-    ]
-
-
-def _places(recorded: Mapping[str, Any], which: str) -> set[int]:
-    """The valid row numbers in a list that the worker sent."""
-    named, count = recorded.get(which), len(_rows(recorded))
-    return {place for place in named if type(place) is int and 0 <= place < count} if isinstance(named, list) else set()
-
-
-def _count(value: object) -> int:
-    return max(0, value) if isinstance(value, int) else 0
+def _places(recorded: DeviceRecording, named: Iterable[int]) -> set[int]:
+    """Those positions that are positions in the rows: the worker is not trusted."""
+    return {place for place in named if place < len(recorded.rows)}
 
 
 def find_borrowed_names(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:

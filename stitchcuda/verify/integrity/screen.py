@@ -15,14 +15,13 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from stitchcuda.compiler.printing.program import loader_text
 from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
-from stitchcuda.verify.integrity.scopes import find_scopes
-from stitchcuda.verify.integrity.screen_expressions import find_harmless_modules, find_inert_strings, fold
+from stitchcuda.verify.integrity.screen_expressions import find_harmless_modules, find_inert_strings, find_scopes, fold
+from stitchcuda.verify.integrity.screen_native import Severity
 
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
@@ -73,7 +72,7 @@ _VERIFIERS = re.compile(screen_native.VERIFIERS)
 class ScreenFinding(Record):
     """One finding of the screen. "refused": the program is not judged further; "noted": the finding goes into the report."""
 
-    severity: Literal["refused", "noted"]
+    severity: Severity
     where: str                             # "model_new.py line 12"
     what: str                              # the rest of a sentence that begins with `where`: "imports ctypes"
 
@@ -91,35 +90,37 @@ def screen(program: Path) -> tuple[ScreenFinding, ...]:
     for path in files:
         name = str(path.relative_to(root))
         if path.suffix in _BINARY:
-            found.append(_refused(name, 0, "is not source: a program is built from its sources only"))
+            found.append(_found("refused", name, 0, "is not source: a program is built from its sources only"))
         elif path.suffix == ".py" or path.suffix in _SOURCES:
             if (size := path.stat().st_size) > (most := LONGEST.get(path.suffix, _LONG)):
-                found.append(_refused(name, 0, f"is longer ({size / 2**20:.1f} MiB) than a source may be ({most >> 20} MiB)"))
+                what = f"is longer ({size / 2**20:.1f} MiB) than a source may be ({most >> 20} MiB)"
+                found.append(_found("refused", name, 0, what))
             else:
                 texts[name] = path.read_text(errors="replace")
         elif path.open("rb").read(4) == b"\x7fELF":
-            found.append(_refused(name, 0, "is not source: a program is built from its sources only"))
+            found.append(_found("refused", name, 0, "is not source: a program is built from its sources only"))
     if sum(map(len, texts.values())) > _LONG_ALL:
-        return (_refused(root.name, 0, f"holds more sources than the {_LONG_ALL >> 20} MiB that a program may have"), *found)
+        what = f"holds more sources than the {_LONG_ALL >> 20} MiB that a program may have"
+        return (_found("refused", root.name, 0, what), *found)
     siblings = frozenset(filter(_is_new, (name.split("/")[0].removesuffix(".py") for name in texts if name.endswith(".py"))))
     for name, text in texts.items():
         if name.endswith(".py"):
             found += _first(_python(text, name, siblings), name)
         else:
             native = screen_native.screen(text, depth=name.count("/"))
-            places = [ScreenFinding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native]
-            found += _first(places, name)
+            found += _first([_found(kind, name, line, why) for kind, line, why in native], name)
     return tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.severity != "refused"))
 
 
 def _first(found: list[ScreenFinding], name: str) -> list[ScreenFinding]:
     """The first `_MOST_FOUND` refusals and as many notes in one file, each with the number of those left out."""
     shown: list[ScreenFinding] = []
-    for severity, make in (("refused", _refused), ("noted", _noted)):
+    severities: tuple[Severity, ...] = ("refused", "noted")
+    for severity in severities:
         findings = list(dict.fromkeys(finding for finding in found if finding.severity == severity))
         shown += findings[:_MOST_FOUND]
         if len(findings) > _MOST_FOUND:
-            shown.append(make(name, 0, f"has {counted(len(findings) - _MOST_FOUND, 'more line')} of the kind"))
+            shown.append(_found(severity, name, 0, f"has {counted(len(findings) - _MOST_FOUND, 'more line')} of the kind"))
     return shown
 
 
@@ -128,11 +129,11 @@ def _python(text: str, name: str, siblings: frozenset[str]) -> list[ScreenFindin
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 0) or 0
-        return [_noted(name, line, f"is not valid Python: {getattr(error, 'msg', error)}")]
+        return [_found("noted", name, line, f"is not valid Python: {getattr(error, 'msg', error)}")]
     try:
         return list(_Reader(tree, name, siblings).findings())
     except RecursionError:
-        return [_refused(name, 0, "is nested too deeply to be read; write its long expressions in pieces")]
+        return [_found("refused", name, 0, "is nested too deeply to be read; write its long expressions in pieces")]
 
 
 class _Reader:
@@ -161,9 +162,9 @@ class _Reader:
         for node in ast.walk(self._tree):
             line = getattr(node, "lineno", 0)
             for severity, what in self._judge(node):
-                yield ScreenFinding(severity=severity, where=f"{self._name} line {line}", what=what)
+                yield _found(severity, self._name, line, what)
 
-    def _judge(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge(self, node: ast.AST) -> Iterator[tuple[Severity, str]]:
         if isinstance(node, ast.Attribute):
             if not self._own_method(node):
                 yield from self._judge_word(node.attr)
@@ -193,7 +194,7 @@ class _Reader:
         elif isinstance(node, ast.Constant | ast.BinOp | ast.JoinedStr):
             yield from self._judge_string(node)
 
-    def _judge_word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_word(self, word: str) -> Iterator[tuple[Severity, str]]:
         if word in ("from_address", "ctypeslib"):
             yield "refused", "reaches into memory by address"
         elif word in _INTERNALS:
@@ -203,7 +204,7 @@ class _Reader:
         elif word in _UNSEEN:
             yield "refused", f"hides torch operators from those who count them ({word})"
 
-    def _judge_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Severity, str]]:
         origins = [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             origins = [f"{node.module or ''}.{alias.name}" for alias in node.names]
@@ -222,7 +223,7 @@ class _Reader:
             elif top in ("ctypes", "cffi", "threading", "_thread", "concurrent", "atexit", "signal", "weakref"):
                 yield "noted", f"imports {top}"
 
-    def _judge_target(self, target: ast.expr) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_target(self, target: ast.expr) -> Iterator[tuple[Severity, str]]:
         if isinstance(target, ast.Tuple | ast.List):
             for part in target.elts:
                 yield from self._judge_target(part)
@@ -241,7 +242,7 @@ class _Reader:
             elif self._origin(held) == "sys.modules":
                 yield "refused", "replaces a module of the process it runs in"
 
-    def _judge_call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_call(self, node: ast.Call) -> Iterator[tuple[Severity, str]]:
         callee = self._callee(node)
         if callee not in _BUILTINS and (callee in _READS or callee.removeprefix("builtins.") in _READS):
             yield "refused", f"calls {callee}: code that cannot be read in its source"
@@ -272,7 +273,7 @@ class _Reader:
         if callee in ("os.fork", "os.system", "os.popen", "os.kill", "os.killpg") or callee.startswith(("os.exec", "os.spawn")):
             yield "noted", f"calls {callee}; a program can neither start nor signal processes"
 
-    def _judge_string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_string(self, node: ast.AST) -> Iterator[tuple[Severity, str]]:
         if id(node) in self._folded and not isinstance(node, ast.Constant):
             return
         text = fold(node, self._unfolded)
@@ -384,9 +385,5 @@ def _names_aten(node: ast.AST) -> bool:
     return text is not None and (text == "aten" or text.startswith("aten::"))
 
 
-def _refused(name: str, line: int, what: str) -> ScreenFinding:
-    return ScreenFinding(severity="refused", where=f"{name} line {line}" if line else name, what=what)
-
-
-def _noted(name: str, line: int, what: str) -> ScreenFinding:
-    return ScreenFinding(severity="noted", where=f"{name} line {line}" if line else name, what=what)
+def _found(severity: Severity, name: str, line: int, what: str) -> ScreenFinding:
+    return ScreenFinding(severity=severity, where=f"{name} line {line}" if line else name, what=what)

@@ -2,7 +2,7 @@
 
 `TamperSeal` records, before the program is imported, the functions and classes of the modules that measure, and says afterwards
 which were replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the events by which Python code
-reaches objects that it was not given; `_WATCHED`, `_ATTEMPTS` and `_WRITES` are the rules. The hook shares neither globals nor
+reaches objects that it was not given; `_WATCHED` and `_WRITES` are the rules. The hook shares neither globals nor
 builtins with any module. Native code can defeat both; what it cannot forge is measured from outside.
 Where to look next: `verify/integrity/screen.py` (the same in the source), `verify/program/trial.py`, `verify/timing/rounds.py`.
 """
@@ -47,31 +47,22 @@ _PARTS = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, type, staticmethod, classmethod, property,
 )  # fmt: skip
 _WATCHED = {
-    "gc.get_objects": "lists the objects of the process",
-    "gc.get_referrers": "looks for objects by what refers to them",
-    "gc.get_referents": "looks for objects by what they refer to",
-    "sys._current_frames": "reads the frames of the process",
-    "sys._current_exceptions": "reads the exceptions of the process",
-    "sys._getframe": "reads the frames of those who call it",
-    "sys.settrace": "traces the process",
-    "sys.setprofile": "traces the process",
-    "code.__new__": "makes code that is not in its source",
-    "marshal.loads": "makes code that is not in its source",
-}
-# The sandbox forbids these anyway, but a program that tries them is not to be trusted.
-_ATTEMPTS = {
-    "socket.connect": "reaches for the network",
-    "socket.sendto": "reaches for the network",
-    "socket.bind": "reaches for the network",
-    "socket.getaddrinfo": "reaches for the network",
-    "os.fork": "starts a process",
-    "os.forkpty": "starts a process",
-    "os.exec": "starts a process",
-    "os.posix_spawn": "starts a process",
-    "os.system": "starts a process",
-    "os.kill": "signals processes",
-    "os.killpg": "signals processes",
-    "subprocess.Popen": "starts a process",
+    event: deed
+    for deed, events in {
+        "lists the objects of the process": ("gc.get_objects",),
+        "looks for objects by what refers to them": ("gc.get_referrers",),
+        "looks for objects by what they refer to": ("gc.get_referents",),
+        "reads the frames of the process": ("sys._current_frames",),
+        "reads the exceptions of the process": ("sys._current_exceptions",),
+        "reads the frames of those who call it": ("sys._getframe",),
+        "traces the process": ("sys.settrace", "sys.setprofile"),
+        "makes code that is not in its source": ("code.__new__", "marshal.loads"),
+        # The sandbox forbids these anyway, but a program that tries them is not to be trusted.
+        "reaches for the network": ("socket.connect", "socket.sendto", "socket.bind", "socket.getaddrinfo"),
+        "starts a process": ("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system", "subprocess.Popen"),
+        "signals processes": ("os.kill", "os.killpg"),
+    }.items()
+    for event in events
 }
 # Events whose first argument is a path that changes; `open` is checked separately.
 _WRITES = (
@@ -181,7 +172,7 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
     python = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
     claimed: set[str] = set()              # file names under which the program compiled other code than the file's
     foreign: dict[int, CodeType] = {}      # code of libraries under the program's file names, such as C++ frames in a traceback
-    watched = _WATCHED | _ATTEMPTS         # a copy: a program could empty those
+    watched = dict(_WATCHED)               # a copy: a program could empty it
     seen: list[str] = []
 
     def theirs(frame: FrameType) -> bool:  # the program's is all that is not a library's, such as a file that it wrote

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from stitchcuda.counts import counted
 from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
+from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.variants import GIVEN
+from stitchcuda.verify.integrity.device_time import RecordedWork
+from stitchcuda.verify.messages.program_requests import Called, CallWork
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import ProgramAnswer, Trial, read_count
+from stitchcuda.verify.program.trial import ProgramAnswer, Trial
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
+_MOST_NAMED = 120                          # characters of a kernel's name that a worker reported, in a reason
 
 
 def check(
@@ -36,9 +40,9 @@ def check(
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
-    shares: dict[str, Any] = {}
+    work: CallWork | None = None
     deterministic: bool | None = None
-    first: ProgramAnswer | None = None
+    first: ProgramAnswer[Called] | None = None
     fewer: list[bool] = []                 # for each input set: did a second call launch fewer own kernels?
     done = 0
     bounds = secret_inputs.bounds(seeds)
@@ -48,18 +52,18 @@ def check(
         for number, given in enumerate(inputs for inputs in strict if inputs is not held_back):
             answer = trial.call(given, same_addresses=True, hold=number == 0)
             first = first or answer
-            shares = shares or answer.reply
+            work = work or answer.reply
             errors, reasons = trial.compare(given, answer, bounds)
             _keep_worst(worst, errors)
             if not reasons and (number == 0 or final):
                 again = trial.call(given, same_addresses=False)
-                shares = again.reply       # a first call may warm up, build, or record a CUDA graph
+                work = again.reply         # a first call may warm up, build, or record a CUDA graph
                 errors, reasons = trial.compare(given, again, bounds)
                 reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
                 _keep_worst(worst, errors)
                 same = set(again.names) == set(answer.names) and not trial.find_changed(answer, again)
                 deterministic = same if deterministic is None else deterministic and same
-                fewer.append(read_count(again.reply, "launches") < read_count(answer.reply, "launches"))
+                fewer.append(again.reply.launches < answer.reply.launches)
             done += 1
             if reasons:
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
@@ -81,27 +85,28 @@ def check(
             reasons = _overwritten(trial, secret_inputs.sets[0])
         if not reasons and profile:
             still()
-            shares, reasons = trial.profile(secret_inputs.sets[0], bounds)
-            reasons = [f"while it was profiled, {reason}" for reason in reasons] or _traced(shares)
+            work, reasons = trial.profile(secret_inputs.sets[0], bounds)
+            reasons = [f"while it was profiled, {reason}" for reason in reasons] or _refuse_traced(work)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
+    work = work or CallWork()
     return CheckResult(
         ok=not reasons,
         tier=trial.tier,
         seeds=done,
         outputs=tuple(worst.values()),
         reasons=tuple(reasons),
-        own_share=_share(shares, "own"),
-        elsewhere=read_count(shares, "elsewhere"),
-        boundary=min(read_count(shares, "boundary"), read_count(shares, "elsewhere")),
-        host_share=_share(shares, "host_share"),
-        host_bytes=read_count(shares, "host_bytes"),
-        vendor_share=_share(shares, "vendor"),
-        framework_share=_share(shares, "framework"),
-        launches=read_count(shares, "launches"),
+        own_share=work.own,
+        elsewhere=work.elsewhere,
+        boundary=min(work.boundary, work.elsewhere),
+        host_share=work.host_share,
+        host_bytes=work.host_bytes,
+        vendor_share=work.vendor,
+        framework_share=work.framework,
+        launches=work.launches,
         deterministic=deterministic,
         notes=(*trial.notes, *filter(None, [secret_inputs.note])),
-        host_seen=("cuda_graph",) if read_count(shares, "replays") else (),
+        host_seen=("cuda_graph",) if work.replays else (),
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
@@ -126,16 +131,16 @@ def add_remarks(
     return result.model_copy(update={"seeds": result.seeds + done, "notes": (*result.notes, *new)})
 
 
-def _traced(shares: dict[str, Any]) -> list[str]:
+def _refuse_traced(work: RecordedWork) -> list[str]:
     """Returns why a program is refused by what a trace of the GPU shows."""
     reasons = []
-    if shares["late"]:
-        what = shares["late"][0]
+    if work.late:
+        what = work.late[0][:_MOST_NAMED]
         reasons.append(f"work in another stream goes on after the call returned ({what}): join it to the caller's stream")
-    if shares["again"] < shares["launches"]:
+    if work.again < work.launches:
         reasons.append(
-            f"it launches {counted(shares['launches'], 'kernel')} of its own for new inputs and {shares['again']} for the same "
-            "ones again: results of earlier calls are remembered"
+            f"it launches {counted(work.launches, 'kernel')} of its own for new inputs and {work.again} for the same ones "
+            "again: results of earlier calls are remembered"
         )
     return reasons
 
@@ -155,9 +160,9 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     answer = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
     _, reasons = trial.compare(given, answer, bounds)
     if reasons:
-        return [f"in one of {read_count(answer.reply, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
+        return [f"in one of {answer.reply.calls} more calls, {reason}{_variant(given)}" for reason in reasons]
     _, reasons = trial.compare(given, trial.call(given, same_addresses=False), bounds)
-    return [f"after {read_count(answer.reply, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
+    return [f"after {answer.reply.calls} more calls, {reason}{_variant(given)}" for reason in reasons]
 
 
 def _overwritten(trial: Trial, given: InputSet) -> list[str]:
@@ -190,8 +195,3 @@ def _keep_worst(worst: dict[str, OutputError], errors: list[OutputError]) -> Non
     for found in errors:
         if found.name not in worst or badness(found) > badness(worst[found.name]):
             worst[found.name] = found
-
-
-def _share(reply: dict[str, Any], name: str) -> float:
-    value = reply.get(name, 0.0)
-    return min(1.0, max(0.0, float(value))) if isinstance(value, int | float) else 0.0

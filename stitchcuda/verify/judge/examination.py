@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
-from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import (
+    InputTerms,
     ReferenceKilled,
     ReferenceLost,
     SecretInputs,
@@ -160,7 +160,7 @@ class Examination:
             try:
                 try:
                     with self._asking("load"):
-                        trial.load(program, cache=resources.cache, arch=resources.arch)
+                        trial.load(program)
                 finally:
                     with self._asking("inputs"), worker.paused():
                         completed.result() # what is wrong with the reference comes first
@@ -210,15 +210,16 @@ class Examination:
                 return result
             with self._asking("reference's work"):
                 work = resources.reference_work()
-            result = result.model_copy(update={"whole": int(work["work"])})
-            if trial.traced:
+            result = result.model_copy(update={"whole": work.work})
+            times: dict[str, int] = {}
+            if trial.traced is not None:
+                times = device_time.own_times(trial.traced, trial.own)
                 most = len(secret_inputs.sets[0].names) + str(secret_inputs.sets[0].structure).count("'tensor':")
-                alone = device_time.share_without_copies(work, trial.traced, trial.own, most=most)
-                taken = max(device_time.share_taken_over(work, trial.traced, trial.own), alone)
+                alone = device_time.share_without_copies(work.rows, trial.traced, trial.own, most=most)
+                taken = max(device_time.share_taken_over(work.rows, trial.traced.rows, trial.own), alone)
                 shares = zip(("replaced", "exchanged"), taken, strict=True)
                 result = result.model_copy(update=dict(shares))
             # Done even if the worker reports no kernels: it need not be believed.
-            times = device_time.own_times(trial.traced, trial.own)
             with self._asking("kernels"):
                 skipped = ablation.leave_out_kernels(load, secret_inputs, seeds, work=times)
             result = own_work.apply_ablation(result, skipped, trial.own_launches, times)
@@ -235,9 +236,7 @@ class Examination:
         this worker alone, needed if another worker is building at the same time."""
         worker = self._resources.worker(program, secret_inputs, builder.build if builder else None)
         trial = self._resources.trial(worker, secret_inputs)
-        loading = self._resources.background.begin(
-            lambda: trial.load(program, cache=self._resources.cache, arch=self._resources.arch, masked=True)
-        )
+        loading = self._resources.background.begin(lambda: trial.load(program, masked=True))
         return LoadingProgram(worker, trial, loading, builder)
 
     @contextlib.contextmanager

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from stitchcuda.errors import BadInput
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs
-from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.reference_requests import FindMattering, ReadCeiling
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.inputs.timed_inputs import TimedInputs
 from stitchcuda.verify.integrity import speed_of_light
 from stitchcuda.verify.judge.judge_resources import TIMINGS, Born, JudgeResources
@@ -100,10 +100,8 @@ class InterleavedTiming:
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
             result = result.model_copy(update={"notes": (*result.notes, note)})
-        inputs = {"given": given.sets[0].inputs, "structure": given.sets[0].structure, "state": secret_inputs.state}
-        facts = self._resources.ask("ceiling", matters=False, **inputs)
+        ceiling, matters = self._resources.ask(ReadCeiling()), FindMattering(given.sets[0], secret_inputs.state)
         return speed_of_light.apply_floor(
             result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),
-            bandwidth=facts["bandwidth"], l2=facts["l2"],
-            matters=lambda: self._resources.ask("ceiling", matters=True, **inputs)["matters"],
+            bandwidth=ceiling.bandwidth, l2=ceiling.l2, matters=lambda: self._resources.ask(matters).matters,
         )  # fmt: skip

@@ -15,64 +15,69 @@ import errno
 import json
 import os
 import secrets
+import select
+import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox.removal import remove
+from stitchcuda.verify.inputs.reference_requests import CaptureReference
 from stitchcuda.verify.judge.examination import Examination
 from stitchcuda.verify.judge.interleaved_timing import InterleavedTiming
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.judge.parallel_checks import ParallelChecks
 from stitchcuda.verify.judge.profiled_run import ProfiledRun
-from stitchcuda.verify.messages import host_memory
+from stitchcuda.verify.messages import host_memory, judge_requests
+from stitchcuda.verify.messages.request import Request, read
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.processes.judge_pipes import die_with, take_over_stdio
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.builder_worker import shared_folders
 
 
 class JudgeProcess:
-    """Answers requests about one reference and its programs. A method takes a request's fields and returns its result."""
+    """Answers requests about one reference and its programs."""
 
-    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
-        self.resources = JudgeResources(order, forkserver)
+    def __init__(self, start: judge_requests.JudgeStart, forkserver: ForkServer) -> None:
+        self.resources = JudgeResources(start, forkserver)
         self.examination = Examination(self.resources)
         self.parallel = ParallelChecks(self.resources, self.examination)
         self.timing = InterleavedTiming(self.resources)
 
-    def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Request[Any]) -> Any:
+        """Returns the record that answers a request."""
+        match request:
+            case judge_requests.RunReference():
+                return self.run_reference()
+            case judge_requests.CheckProgram():
+                return self.examination.check(request.program, request.seeds, fresh=request.fresh)
+            case judge_requests.CheckPrograms():
+                return judge_requests.CheckResults(self.parallel.check(request.programs, request.seeds))
+            case judge_requests.TimeProgram():
+                if self.resources.target != "cuda":
+                    raise Unavailable("timing needs a GPU; this session runs on the simulator")
+                return self.timing.time(request.program, request.previous, twice=request.twice)
+            case judge_requests.RunUnder():
+                return self.run_under(request)
+        raise AssertionError(request)
+
+    def run_reference(self) -> judge_requests.ReferenceFacts:
         constants = self.resources.scratch / "constants.safetensors"
-        answer = self.resources.ask("baseline", seed=secrets.randbits(31), constants=str(constants))
-        return {name: value for name, value in answer.items() if name != "ok"}
+        return self.resources.ask(CaptureReference(secrets.randbits(31), str(constants)))
 
-    def check(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
-        seeds, fresh = int(message["seeds"]), bool(message["fresh"])
-        return self.examination.check(message["program"], seeds, fresh=fresh).model_dump(mode="json")
-
-    def check_many(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Judge several programs at once, on the input sets that all programs of this session get."""
-        results = self.parallel.check(message["programs"], int(message["seeds"]))
-        return {"results": [result.model_dump(mode="json") for result in results]}
-
-    def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
-        self._need_gpu("timing")
-        twice = bool(message["twice"])
-        return self.timing.time(message["program"], message["previous"], twice=twice).model_dump(mode="json")
-
-    def run_under(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Call the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
+    def run_under(self, request: judge_requests.RunUnder) -> judge_requests.RanUnder:
+        """Calls the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
         self.resources.reference_worker()              # a turn on the GPU needs one, and it must be callable
         with contextlib.ExitStack() as stack:
             stack.callback(self.resources.background.quiet)
-            profiled = ProfiledRun(message, self.resources.target, self.resources.settings.precision, self.resources.limits)
-            if message["program"]:
+            profiled = ProfiledRun(request, self.resources.target, self.resources.settings.precision, self.resources.limits)
+            if request.program:
                 try:
                     shared = shared_folders(self.resources.cache, self.resources.home.place)
-                    worker, secret_inputs, trial = self.resources.load_program(stack, message["program"])
+                    worker, secret_inputs, trial = self.resources.load_program(stack, request.program)
                     with self.resources.turn(worker):   # a program may build its libraries in its first call only
                         trial.call(secret_inputs.sets[0], same_addresses=False)
                     prepared = profiled.prepared_program(
@@ -85,46 +90,62 @@ class JudgeProcess:
                 profiled.prepare_reference(Path(self.resources.path), secrets.randbits(31))
             self.resources.background.quiet()
             with self.resources.turn(alone=True):
-                return profiled.run()._asdict() | {"kernels": profiled.kernels}
+                return judge_requests.RanUnder(profiled.run(), profiled.kernels)
 
-    def _need_gpu(self, what: str) -> None:
-        if self.resources.target != "cuda":
-            raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
+
+def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
+    """Returns private copies of stdin and stdout. Then stdin is /dev/null and stdout the log, so that a print is no answer."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return requests, answers
+
+
+def _die_with(requests: BinaryIO, scratch: Path) -> None:
+    """Ends this process at once, even in the middle of a check, when the client is gone, and removes `scratch`. The workers end
+    with their parent."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(requests.fileno(), select.POLLHUP)
+        while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+            time.sleep(0.05)
+        remove(scratch)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> None:
-    """Serve one client until its end of the pipe closes."""
-    requests, answers = take_over_stdio()
+    """Serves one client until its end of the pipe closes."""
+    requests, answers = _take_over_stdio()
     forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    order = json.loads(requests.readline())
-    die_with(requests, Path(order["scratch"]))
-    process = JudgeProcess(order, forkserver)
-    handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        "baseline": process.baseline,
-        "check": process.check,
-        "check_many": process.check_many,
-        "time": process.time,
-        "rehearse": process.run_under,
-    }
+    start = judge_requests.JudgeStart.model_validate_json(requests.readline())
+    _die_with(requests, start.scratch)
+    process = JudgeProcess(start, forkserver)
     for line in requests:
-        message = json.loads(line)
-        try:
-            answer: dict[str, Any] = {"result": handlers[message["do"]](message)}
-        except BadInput as error:
-            answer = {"bad_input": str(error)}
-        except Unavailable as error:
-            answer = {"unavailable": str(error)}
-        except OSError as error:
-            answer = {"defect": traceback.format_exc()}
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                where = f"{error.strerror} in {order['scratch']}: free some there, or set TMPDIR to a folder with more"
-                answer = {"unavailable": f"there is no room to judge in ({where})"}
-        except Exception:
-            answer = {"defect": traceback.format_exc()}
-        answers.write(json.dumps(answer | {"last": forkserver.lost}).encode() + b"\n")
+        reply = _reply(process, json.loads(line)).model_copy(update={"last": forkserver.lost})
+        answers.write(reply.model_dump_json().encode() + b"\n")
         answers.flush()
+
+
+def _reply(process: JudgeProcess, fields: dict[str, Any]) -> judge_requests.JudgeReply[Any]:
+    try:
+        request: Request[Any] = read(judge_requests.QUESTIONS[fields.pop("do")], fields)
+        return judge_requests.JudgeReply(answer=process.answer(request))
+    except BadInput as error:
+        return judge_requests.JudgeReply(failed="bad_input", why=str(error))
+    except Unavailable as error:
+        return judge_requests.JudgeReply(failed="unavailable", why=str(error))
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = f"{error.strerror} in {process.resources.scratch}: free some there, or set TMPDIR to a folder with more"
+            return judge_requests.JudgeReply(failed="unavailable", why=f"there is no room to judge in ({where})")
+        return judge_requests.JudgeReply(failed="defect", why=traceback.format_exc())
 
 
 if __name__ == "__main__":

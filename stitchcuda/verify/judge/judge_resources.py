@@ -16,24 +16,36 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.sandbox.limits import Limits, for_data
+from stitchcuda.sandbox.limits import for_data
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.state import Settings, Target
+from stitchcuda.state import Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.inputs import degenerate, input_terms
-from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import ReferenceKilled, ReferenceLost, SecretInputs, draw, extend
+from stitchcuda.verify.inputs import reference_requests as requests
+from stitchcuda.verify.inputs.reference_requests import Construction, ReferenceWork
+from stitchcuda.verify.inputs.secret_inputs import (
+    InputTerms,
+    ReferenceKilled,
+    ReferenceLost,
+    SecretInputs,
+    check_reference,
+    draw,
+    extend,
+)
 from stitchcuda.verify.integrity.snapshot import snapshot
+from stitchcuda.verify.messages.judge_requests import JudgeStart
+from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
 from stitchcuda.verify.program.builder_worker import shared_folders
-from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.program.trial import Trial
+
+_Answer = TypeVar("_Answer")
 
 TIMINGS = 2
 """How often a winner is timed, each time in new processes."""
@@ -57,8 +69,8 @@ class _SharedState:
     """The reference's worker and its answers, shared by all checks that run at once."""
 
     reference: Worker | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    work: dict[str, Any] | None = None
+    built: Construction | None = None      # set when the reference was started, which comes first
+    work: ReferenceWork | None = None
     gpu: gpu_lock.GpuLock | None = None
     output_notes: tuple[str, ...] | None = None  # on outputs that can hardly be wrong; None: not looked at yet
     amplified: bool = False                # weights are scaled up: as constructed, outputs hardly depend on the inputs
@@ -70,17 +82,17 @@ class _SharedState:
 class JudgeResources:
     """One reference with its secret inputs, and workers for the programs that are judged against it."""
 
-    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
-        self.settings = Settings(**order["settings"])
-        self.limits = Limits(**order["limits"])
-        self.scratch = Path(order["scratch"])
-        self.path = order["reference"]
-        self.cache = Path(order["cache"])
-        self.arch = order["arch"]
+    def __init__(self, start: JudgeStart, forkserver: ForkServer) -> None:
+        self.settings = start.settings
+        self.limits = start.limits
+        self.scratch = start.scratch
+        self.path = str(start.reference)
+        self.cache = start.cache
+        self.arch = start.arch
         self.target = self.settings.target
         self.gpu_bytes = int(1e9 * (self.settings.gpu_memory_gb or 0))  # the limit that the user set; 0: none
         self.forkserver = forkserver
-        self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
+        self.home = simulator_home(start.runtime) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
         for folder in shared_folders(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
@@ -153,7 +165,7 @@ class JudgeResources:
             self.wait_for_memory(secret_inputs)
             before_load(secret_inputs, trial)
             try:
-                trial.load(copy, cache=self.cache, arch=self.arch)
+                trial.load(copy)
             except WorkerFailed as failure:
                 raise state_mismatch.explain_missing_state(self.ask, secret_inputs, trial.state, failure, terms) from failure
             return worker, secret_inputs, trial
@@ -195,13 +207,13 @@ class JudgeResources:
         made = drawn()
         if shared.output_notes is None:
             extend(self.ask, made, 2)
-            refusal, notes = degenerate.check_reference(self.ask, made)
+            refusal, notes = check_reference(self.ask, made)
             if refusal and made.renewed:
                 self.discard(made)
                 shared.amplified = True
                 made = drawn()
                 extend(self.ask, made, 2)
-                refusal, notes = degenerate.check_reference(self.ask, made)
+                refusal, notes = check_reference(self.ask, made)
                 notes.append(_AMPLIFIED)
             if refusal:
                 raise BadInput(refusal)
@@ -217,7 +229,7 @@ class JudgeResources:
 
     def worker(self, program: Path, secret_inputs: SecretInputs, build: OnBuild | None = None) -> Worker:
         """Starts a worker for a program. It may read the folder of `program`, our libraries, and those that were built for
-        it (`verify/processes/library_grants.py`)."""
+        it (`verify/processes/worker.py`)."""
         bounds = for_data(self.limits, secret_inputs.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
         build = build or self.builder.build
@@ -225,40 +237,30 @@ class JudgeResources:
 
     def trial(self, worker: Worker, secret_inputs: SecretInputs) -> Trial:
         """Returns a trial of the program that is to be loaded in `worker`. Call its `forget` when it is no longer needed."""
-        return Trial(worker, secret_inputs, self.construction(), self.target, self.limits, self.ask)
+        assert self._shared.built is not None
+        return Trial(worker, secret_inputs, self._shared.built, self.target, self.limits, self.ask)
 
     def discard(self, secret_inputs: SecretInputs) -> None:
         """Has secret inputs overwritten that are needed no more; their memory is free once nobody holds them."""
         if self.target == "cuda":
-            self.ask("wipe", blocks=secret_inputs.blocks())
+            self.ask(requests.Wipe(secret_inputs.blocks()))
 
-    def construction(self) -> Construction:
-        """Returns how the reference was constructed. It must have been started (`reference_worker`)."""
-        facts = self._shared.facts
-        return Construction(
-            init=facts["init"], init_structure=facts["init_structure"], init_seed=facts["init_seed"],
-            training=facts["training"], state_names=facts["state_names"],
-            state=input_terms.read_reference_tensors(facts["state"]),
-            precision=self.settings.precision, gpu_bytes=self.gpu_bytes,
-        )  # fmt: skip
-
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, request: Request[_Answer]) -> _Answer:
         """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died, and
         `ReferenceKilled` if somebody killed it."""
+        doing, answer = _DOING.get(type(request), "answering the judge"), answer_type(request)
         with self._shared.ask_lock:
-            if do in ("forget", "wipe") and self._shared.reference is None:
-                return {}                  # what it held ended with it
+            if isinstance(request, requests.Forget | requests.Wipe) and self._shared.reference is None:
+                return answer()            # what it held ended with it
             try:
                 reference = self.reference_worker()
                 with self.turn():
-                    return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, _OTHERWISE), **fields)
+                    return reference.ask(request, seconds=self.limits.baseline_s, doing=doing)
             except WorkerFailed as failure:
-                if failure.kind == "error":
-                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                if failure.kind != "bad_input":
+                if failure.kind not in ("error", "bad_input"):
                     self.drop_reference()
                     raise ReferenceLost(_with_remedy(failure), late=failure.kind == "timeout") from failure
-                raise BadInput(str(failure)) from failure
+                raise _explained(failure) from failure
             except Unavailable as killed:
                 self.drop_reference()
                 raise ReferenceKilled(str(killed)) from killed
@@ -269,18 +271,17 @@ class JudgeResources:
         if shared.reference is None:
             shared.reference = Worker(self.forkserver, "reference", self.scratch, self.target, self.limits)
             try:
-                shared.facts = shared.reference.ask(
-                    "load", seconds=self.limits.load_s + _GRACE_S, doing="loading", path=self.path,
-                    precision=self.settings.precision, patience=self.limits.load_s, gpu_bytes=self.gpu_bytes,
+                patience, precision = self.limits.load_s, self.settings.precision
+                shared.built = shared.reference.ask(
+                    requests.LoadReference(self.path, precision, patience, self.gpu_bytes), seconds=patience + _GRACE_S,
+                    doing="loading",
                 )  # fmt: skip
-                shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.facts["gpu"])  # one per process: turns nest
+                shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.built.gpu)  # one per process: turns nest
                 with self.turn():
-                    shared.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
+                    shared.reference.ask(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
-                if failure.kind == "error":
-                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-                raise BadInput(_with_remedy(failure)) from failure
+                raise _explained(failure) from failure
         return shared.reference
 
     def drop_reference(self) -> None:
@@ -289,10 +290,10 @@ class JudgeResources:
         if reference is not None:
             reference.close()
 
-    def reference_work(self) -> dict[str, Any]:
+    def reference_work(self) -> ReferenceWork:
         """Returns what one call of the reference costs, and on a GPU its trace. Recorded once."""
         if self._shared.work is None:
-            self._shared.work = self.ask("work", seed=secrets.randbits(31))
+            self._shared.work = self.ask(requests.RecordWork(secrets.randbits(31)))
         return self._shared.work
 
     def wait_for_memory(self, secret_inputs: SecretInputs) -> None:
@@ -306,12 +307,21 @@ def is_large(secret_inputs: SecretInputs, target: Target) -> bool:
     return secret_inputs.bytes_of_a_call() > _LARGE[target]
 
 
-_DOING = {
-    "baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs",
-    "receive": "being given a program's outputs", "compare": "being compared with a program",
-}  # fmt: skip
-_OTHERWISE = "answering the judge"
+_DOING: dict[type[Request[Any]], str] = {
+    requests.CaptureReference: "being captured",
+    requests.Renew: "running with other parameters",
+    requests.Expect: "running on secret inputs",
+    requests.Receive: "being given a program's outputs",
+    requests.CompareAnswer: "being compared with a program",
+}
 _REMEDIES = {"timeout": "use smaller inputs", "memory": "use smaller inputs or a machine with more memory"}
+
+
+def _explained(failure: WorkerFailed) -> Exception:
+    """What to raise where the reference's worker failed: our defect, or what is wrong with the reference."""
+    if failure.kind == "error":
+        return RuntimeError(f"the reference worker failed:\n{failure}")
+    return BadInput(_with_remedy(failure))
 
 
 def _with_remedy(failure: WorkerFailed) -> str:

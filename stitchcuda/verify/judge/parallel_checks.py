@@ -23,8 +23,8 @@ from typing import NamedTuple
 from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.tools.build.compilers import free_gib
-from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.reference_requests import ReadMemoryNeeds
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.integrity.snapshot import check_readable
 from stitchcuda.verify.judge.examination import Examination
 from stitchcuda.verify.judge.judge_resources import JudgeResources
@@ -104,12 +104,12 @@ class ParallelChecks:
 
     def _space(self, secret_inputs: SecretInputs) -> list[tuple[int, int]]:
         """Returns (free bytes, bytes that one check takes) for host memory, disk, and GPU memory."""
-        taken, call = self._resources.ask("needs"), secret_inputs.bytes_of_a_call()
+        taken, call = self._resources.ask(ReadMemoryNeeds()), secret_inputs.bytes_of_a_call()
         on_gpu = self._resources.target == "cuda"
         blocks = 6 * call                  # inputs and answers in both processes, and what is compared, in float64 too
-        host = (int(free_gib() * 2**30), int(taken["host"]) + (0 if on_gpu else blocks))
+        host = (int(free_gib() * 2**30), taken.host + (0 if on_gpu else blocks))
         files = (shutil.disk_usage(self._resources.scratch).free, _FILES)
-        device = [(int(taken["free"]), int(taken["device"]) + blocks + _CONTEXT)] if on_gpu else []
+        device = [(taken.free, taken.device + blocks + _CONTEXT)] if on_gpu else []
         return [host, files, *device]
 
 

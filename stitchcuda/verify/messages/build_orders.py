@@ -1,26 +1,23 @@
 """Makes build orders, the records that say which library a program worker needs, from tvm-ffi's and torch's arguments.
 
-A worker runs no compiler and writes to no cache. It sends its order to the judge, who passes it to the builder; the builder
-trusts no field of it. Where to look next: `verify/program/build_interceptor.py` (who orders),
+A worker runs no compiler and writes to no cache. It sends its order to the judge, who passes it to the builder, where each
+field is checked; the answer goes the same way back. Where to look next: `verify/program/build_interceptor.py` (who orders),
 `verify/program/builder_worker.py` (who checks and builds).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.state import Record
+from stitchcuda.verify.messages.request import Answer, Request
 from stitchcuda.verify.messages.wire import Channel
-
-Build = Callable[[dict[str, Any]], dict[str, Any]]
-"""Sends an order's JSON fields; returns the builder's answer, `{"path": …}` or `{"error": …, "kind": …}`."""
 
 
 class BuildFailed(Exception):
@@ -45,6 +42,49 @@ class BuildOrder(Record):
     headers: bool = True                               # put torch's headers in front of inline sources
     module: bool = True                                # a Python module; else a library whose operators torch registers
     skip: bool = False                                 # build kernels with switches, so that they can be left out
+
+
+@dataclass(frozen=True)
+class BuiltLibrary(Answer):
+    """What became of an order: a library, or why there is none.
+
+    `kind`: "build" (the program's fault), "refused" (the simulator cannot run it) or "unavailable" (this machine lacks
+    something).
+    """
+
+    path: str = ""                         # of the library; "" where there is none
+    runtime: str = ""                      # of the simulator's runtime, which belongs to it
+    shared: bool = False                   # every worker may read it
+    failure: str = ""                      # a sentence, or the compiler's log
+    kind: Literal["build", "refused", "unavailable"] = "build"
+    construct: str = ""                    # of "refused": what the simulator cannot run, and where it is
+    file: str = ""
+    line: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def library(self) -> Path:
+        """Returns the library's path. Raises `Unsupported`, `Unavailable` or `BuildFailed` where there is none."""
+        if self.path:
+            return Path(self.path)
+        if self.kind == "refused":
+            raise Unsupported(self.construct, self.file, self.line)
+        raise Unavailable(self.failure) if self.kind == "unavailable" else BuildFailed(self.failure)
+
+
+@dataclass(frozen=True)
+class BuildLibrary(Request[BuiltLibrary]):
+    """Has the builder build an order of the program in the folder `root`, for `arch` (such as "sm_90a"), into `cache`; the
+    simulator's own libraries into `home`, or into the cache too."""
+
+    order: BuildOrder
+    root: Path
+    cache: Path
+    arch: str
+    home: Path | None
+
+
+Build = Callable[[BuildOrder], BuiltLibrary]
+"""Has an order carried out."""
 
 
 def make_order(
@@ -87,32 +127,16 @@ def make_order(
     )
 
 
-def digest(order: Mapping[str, Any]) -> str:
-    """The SHA-256 of all fields of an order, in hexadecimal."""
-    return hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()
-
-
-def library_path(answer: Mapping[str, Any]) -> Path:
-    """The library's path in a builder's answer. Raises `Unsupported`, `Unavailable` or `BuildFailed` for an error in it."""
-    if "path" in answer:
-        return Path(answer["path"])
-    error = str(answer.get("error", "the builder gave no answer"))
-    if answer.get("kind") == "refused":
-        raise Unsupported(answer["construct"], answer["file"], answer["line"])
-    raise Unavailable(error) if answer.get("kind") == "unavailable" else BuildFailed(error)
-
-
 def order_over(channel: Channel) -> Build:
     """Returns a function that sends orders over the worker's channel to the judge, while the judge waits for an answer to its
     own question. Any thread may call it."""
     lock = threading.Lock()
     send, receive = channel.sender(), channel.receiver()
 
-    def build(order: dict[str, Any]) -> dict[str, Any]:
+    def build(order: BuildOrder) -> BuiltLibrary:
         with lock:
-            send({"build": order})
-            answer: dict[str, Any] = receive()["built"]
-            return answer
+            send({"build": order.model_dump(mode="json")})
+            return BuiltLibrary(**receive()["built"])
 
     return build
 

@@ -16,6 +16,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,10 @@ class WireError(Exception):
 
 
 class TensorBlock:
-    """A block, and the layout of the tensors in it; None for one that is to be written. The descriptor is this object's own.
+    """A block. The descriptor is this object's own.
 
-    `size`: bytes. `device`: "cuda" or "cpu", where its memory is. `key`: the same in each process that has it.
+    `layout`: a `BlockLayout` as messages have it, which nobody has checked yet; None for a block that is to be written. `size`:
+    bytes. `device`: "cuda" or "cpu", where its memory is. `key`: the same in each process that has it.
     """
 
     def __init__(self, descriptor: int, size: int, device: str, layout: Any = None, key: str = "") -> None:
@@ -69,15 +71,98 @@ class TensorBlock:
         """What a message says of it. `position`: of its descriptor among those that go with the message."""
         return {"block": position, "key": self.key, "size": self.size, "device": self.device, "layout": self.layout}
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.descriptor)
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        """Closes the descriptor. What was copied out of the block stays."""
+        if self.descriptor >= 0:
+            close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
-def with_layouts(blocks: Mapping[str, TensorBlock], reply: Mapping[str, Any]) -> dict[str, TensorBlock]:
-    """Returns the blocks that a worker was given to write to, each with the layout that its reply has under the same name."""
-    layouts = reply.get("layouts")
-    said = layouts if isinstance(layouts, dict) else {}
-    return {what: block.with_layout(said.get(what)) for what, block in blocks.items()}
+@dataclass(frozen=True)
+class TensorPlace:
+    """One tensor in a block. `host`: it was on the host when it was written."""
+
+    dtype: str
+    shape: list[int]
+    strides: list[int]                     # in elements
+    span: int                              # position of its span
+    offset: int                            # bytes from the begin of the span
+    host: bool = False
+
+    def check(self, spans: list[int]) -> None:
+        """Raises `WireError` unless the tensor lies inside its span, whatever types the fields have."""
+        if not isinstance(self.shape, list) or not isinstance(self.strides, list) or len(self.shape) != len(self.strides):
+            raise WireError("unreadable tensors: shape and strides do not fit")
+        if len(self.shape) > _DIMENSIONS_LIMIT or not _whole(*self.shape, *self.strides, self.span, self.offset):
+            raise WireError("unreadable tensors: impossible shape or strides")
+        if not isinstance(self.dtype, str) or self.dtype not in _TYPES:
+            raise WireError(f"unreadable tensors: dtype {self.dtype!r:.40}")
+        count = 1
+        for size in self.shape:
+            count *= size
+            if count > _ELEMENTS_LIMIT or size > _ELEMENTS_LIMIT:
+                raise WireError("unreadable tensors: too many elements")
+        width = _TYPES[self.dtype].itemsize
+        if any(stride > _ELEMENTS_LIMIT for stride in self.strides) or self.offset % width:
+            raise WireError("unreadable tensors: impossible shape or strides")
+        end = self.offset + strided_extent(self.shape, self.strides) * width
+        if count and (self.span >= len(spans) or end > spans[self.span]):
+            raise WireError("unreadable tensors: a tensor lies outside its memory")
+
+    def restored(self, spans: list[torch.Tensor]) -> torch.Tensor:
+        """Returns the tensor, as a view of its span's bytes."""
+        dtype = _TYPES[self.dtype]
+        if 0 in self.shape:
+            device = spans[0].device if spans else "cpu"
+            return torch.empty(0, dtype=dtype, device=device).as_strided(self.shape, self.strides)
+        span, offset = spans[self.span], self.offset
+        if dtype is torch.bool:            # a byte other than 0 and 1 would be neither true nor false
+            span[offset : offset + strided_extent(self.shape, self.strides)].clamp_(max=1)
+        usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
+        return usable.view(dtype).as_strided(self.shape, self.strides, offset // dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Where the tensors of a block lie. In messages, and in `TensorBlock.layout`, it is `plain()`.
+
+    `spans`: the bytes of each. `digest`: of all bytes, if a program's worker wrote them.
+    """
+
+    spans: list[int]
+    tensors: list[TensorPlace]
+    digest: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        return {"spans": self.spans, "tensors": [vars(place) for place in self.tensors], "digest": self.digest}
+
+    @staticmethod
+    def read(plain: Any, size: int) -> BlockLayout:
+        """Makes a layout of what a message says of a block of `size` bytes. Raises `WireError`, or TypeError for fields that
+        are missing or unknown."""
+        claim = BlockLayout(**plain)
+        if not isinstance(claim.spans, list) or not isinstance(claim.tensors, list):
+            raise WireError("unreadable tensors: the layout is no list")
+        if len(claim.tensors) > _TENSORS_LIMIT:
+            raise WireError(f"unreadable tensors: {len(claim.tensors)} of them where {_TENSORS_LIMIT} are the most")
+        if len(claim.spans) > _TENSORS_LIMIT or not _whole(*claim.spans) or claim.size() > size:
+            raise WireError("unreadable tensors: the spans lie outside their memory")
+        layout = BlockLayout(claim.spans, [TensorPlace(**place) for place in claim.tensors], claim.digest)  # type: ignore[arg-type]
+        for place in layout.tensors:
+            place.check(layout.spans)
+        return layout
+
+    def size(self) -> int:
+        """Bytes of all spans together, each with the gap after it."""
+        return sum(map(_padded, self.spans))
+
+
+def with_layouts(blocks: Mapping[str, TensorBlock], answer: object) -> dict[str, TensorBlock]:
+    """Returns the blocks that a worker was given to write to, each with the layout that its answer has under the same name."""
+    return {what: block.with_layout(getattr(answer, what)) for what, block in blocks.items()}
 
 
 def new_block(size: int, device: str) -> TensorBlock:
@@ -97,54 +182,42 @@ def pack(tensors: list[torch.Tensor], device: str) -> TensorBlock:
     """Returns a new block with copies of the tensors. On the host nobody can write to it any more; on the GPU everybody can who
     is given it. Raises `WireError` for a dtype that cannot be sent."""
     spans, layout = _lay_out(tensors)
-    block = new_block(_size(layout), device)
-    block.layout = layout
+    block = new_block(layout.size(), device)
+    block.layout = layout.plain()
     _write(block, spans)
     if device == "cpu":
         fcntl.fcntl(block.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
     return block
 
 
-def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> Any:
+def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> dict[str, Any]:
     """Writes the tensors to a block that this process was given; returns their layout. Where they do not fit with the strides
     that they have, dense copies are written. Raises `WireError` if these do not fit either."""
     spans, layout = _lay_out(tensors)
-    if _size(layout) > block.size:
+    if layout.size() > block.size:
         total = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        if total <= block.size:
+            spans, layout = _lay_out([tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors])
+            total = layout.size()
         if total > block.size:
             raise WireError(f"{total} bytes of tensors where at most {block.size} were expected")
-        spans, layout = _lay_out([tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors])
-        if _size(layout) > block.size:
-            raise WireError(f"{_size(layout)} bytes of tensors where at most {block.size} were expected")
-    layout["digest"] = _digest(spans, block.key, on_gpu=block.device == "cuda")
     _write(block, spans)
-    return layout
+    return layout.plain() | {"digest": _digest(spans, block.key, on_gpu=block.device == "cuda")}
 
 
 def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[torch.Tensor]:
     """Returns private copies, on `device`, of the tensors in a block; those that were on the host when they were packed stay
     there. `answer`: the block was written by `fill`, in a process that is not trusted. Raises `WireError` for a layout that
     cannot be, and for an answer that was changed since."""
-    layout = block.layout
-    if not isinstance(layout, dict):
-        raise WireError("unreadable tensors: there is no layout")
     try:
-        lengths, entries = layout["spans"], layout["tensors"]
-        if not isinstance(lengths, list) or not isinstance(entries, list):
-            raise WireError("unreadable tensors: the layout is no list")
-        if len(entries) > _TENSORS_LIMIT:
-            raise WireError(f"unreadable tensors: {len(entries)} of them where {_TENSORS_LIMIT} are the most")
-        if len(lengths) > _TENSORS_LIMIT or not _whole(*lengths) or _size(layout) > block.size:
-            raise WireError("unreadable tensors: the spans lie outside their memory")
-        for entry in entries:
-            _check(entry, lengths)
-        spans = _read(block, lengths, device)
-        if answer and layout["digest"] != _digest(spans, block.key, on_gpu=block.device == "cuda"):
+        layout = BlockLayout.read(block.layout, block.size)
+        spans = _read(block, layout.spans, device)
+        if answer and layout.digest != _digest(spans, block.key, on_gpu=block.device == "cuda"):
             raise WireError("they were changed after it had returned them")
-        on_host = {entry["span"] for entry in entries if entry.get("host") is True}
+        on_host = {place.span for place in layout.tensors if place.host is True}
         spans = [span.cpu() if number in on_host else span for number, span in enumerate(spans)]
-        return [_restored(spans, entry) for entry in entries]
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, OverflowError) as error:
+        return [place.restored(spans) for place in layout.tensors]
+    except (TypeError, ValueError, RuntimeError, OSError, OverflowError) as error:
         if is_out_of_memory(error):        # nothing is wrong with the block
             raise
         raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
@@ -180,24 +253,18 @@ def open_saved(path: Path, layout: Any) -> TensorBlock:
     return TensorBlock(descriptor, os.fstat(descriptor).st_size, "cpu", layout)
 
 
-def _lay_out(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, Any]]:
+def _lay_out(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], BlockLayout]:
     """Returns (the bytes of each span, on the device where they are; the layout)."""
     bare = [_bare(tensor) for tensor in tensors]
-    spans, places = _spans(bare)
-    entries = []
-    for tensor, (piece, offset) in zip(bare, places, strict=True):
+    spans, offsets = _spans(bare)
+    places = []
+    for tensor, (span, offset) in zip(bare, offsets, strict=True):
         name = str(tensor.dtype).removeprefix("torch.")
         if name not in _TYPES:
             raise WireError(f"a tensor of dtype {name}")
-        entries.append({
-            "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
-            "host": tensor.device.type == "cpu",
-        })  # fmt: skip
-    return spans, {"spans": [span.numel() for span in spans], "tensors": entries}
-
-
-def _size(layout: Any) -> int:
-    return sum(map(_padded, layout["spans"]))
+        on_host = tensor.device.type == "cpu"
+        places.append(TensorPlace(name, list(tensor.shape), list(tensor.stride()), span, offset, on_host))
+    return spans, BlockLayout([span.numel() for span in spans], places)
 
 
 def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
@@ -308,39 +375,6 @@ def _memory(span: torch.Tensor) -> memoryview:
     """A writable view of a CPU tensor's bytes; it does not keep the tensor alive."""
     length = span.numel()
     return memoryview((ctypes.c_char * length).from_address(span.data_ptr())).cast("B") if length else memoryview(b"")
-
-
-def _check(entry: Any, spans: list[int]) -> None:
-    """Raises `WireError` unless the tensor lies inside its span."""
-    shape, strides, span, offset, dtype = (entry[key] for key in ("shape", "strides", "span", "offset", "dtype"))
-    if not isinstance(shape, list) or not isinstance(strides, list) or len(shape) != len(strides):
-        raise WireError("unreadable tensors: shape and strides do not fit")
-    if len(shape) > _DIMENSIONS_LIMIT or not _whole(*shape, *strides, span, offset):
-        raise WireError("unreadable tensors: impossible shape or strides")
-    if not isinstance(dtype, str) or dtype not in _TYPES:
-        raise WireError(f"unreadable tensors: dtype {dtype!r:.40}")
-    count = 1
-    for size in shape:
-        count *= size
-        if count > _ELEMENTS_LIMIT or size > _ELEMENTS_LIMIT:
-            raise WireError("unreadable tensors: too many elements")
-    width = _TYPES[dtype].itemsize
-    if any(stride > _ELEMENTS_LIMIT for stride in strides) or offset % width:
-        raise WireError("unreadable tensors: impossible shape or strides")
-    if count and (span >= len(spans) or offset + strided_extent(shape, strides) * width > spans[span]):
-        raise WireError("unreadable tensors: a tensor lies outside its memory")
-
-
-def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
-    dtype = _TYPES[entry["dtype"]]
-    if 0 in entry["shape"]:
-        device = spans[0].device if spans else "cpu"
-        return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
-    span, offset = spans[entry["span"]], entry["offset"]
-    if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
-        span[offset : offset + strided_extent(entry["shape"], entry["strides"])].clamp_(max=1)
-    usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
-    return usable.view(dtype).as_strided(entry["shape"], entry["strides"], offset // dtype.itemsize)
 
 
 def _padded(length: int) -> int:

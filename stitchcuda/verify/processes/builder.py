@@ -7,15 +7,15 @@ It checks no order: the builder does. Where to look next: `verify/program/builde
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator import library_cache
 from stitchcuda.simulator.torch_extension import version
 from stitchcuda.state import Record
+from stitchcuda.verify.messages.build_orders import BuildLibrary, BuildOrder, BuiltLibrary
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 
@@ -46,45 +46,39 @@ class Builder:
     def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str, home: SimulatorHome | None = None) -> None:
         self._start = start
         self._home = home or SimulatorHome()
-        self._given = {"cache": str(cache), "arch": arch, "home": str(self._home.place or "")}
+        self._cache, self._arch = cache, arch
         self._worker: Worker | None = None
         self._stopped = False
         self._lock = threading.Lock()      # a program's worker and the one with switches may order at once
 
-    def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
-        """Sends an order of the program in the folder `root` and returns the builder's answer, or an error if there is none in
+    def build(self, order: BuildOrder, root: Path | None, seconds: float) -> BuiltLibrary:
+        """Sends an order of the program in the folder `root` and returns the builder's answer, or a failure if there is none in
         `seconds`. Raises RuntimeError only for a defect of the builder itself."""
         if root is None:
-            return {"error": "an order to build before any program was loaded", "kind": "build"}
-        started = time.monotonic()
+            return BuiltLibrary(failure="an order to build before any program was loaded")
         try:
             with self._lock:
-                answer = self._ask(order, root, seconds)
+                built = self._ask(BuildLibrary(order, root, self._cache, self._arch, self._home.place), seconds)
         except WorkerFailed as failure:
-            kind = "build" if failure.kind == "timeout" else "unavailable"
-            return {"error": str(failure), "kind": kind}
-        built: dict[str, Any] = answer["built"]
-        if built.get("kind") == "defect":
-            raise RuntimeError(f"the builder failed:\n{built['error']}")
-        if self._home.note and order.get("style") == "runtime":
-            built = built | {"notes": [self._home.note, *built.get("notes", ())]}
-        return built | {"seconds": time.monotonic() - started}
+            if failure.kind == "error":
+                raise RuntimeError(f"the builder failed:\n{failure}") from failure
+            return BuiltLibrary(failure=str(failure), kind="build" if failure.kind == "timeout" else "unavailable")
+        if self._home.note and order.style == "runtime":
+            return replace(built, notes=[self._home.note, *built.notes])
+        return built
 
-    def _ask(self, order: Mapping[str, Any], root: Path, seconds: float, *, again: bool = True) -> dict[str, Any]:
+    def _ask(self, request: BuildLibrary, seconds: float, *, again: bool = True) -> BuiltLibrary:
         """Returns the builder's answer. If the process died, it is started again once: somebody may have killed it."""
         if self._worker is None:
             self._worker = self._start()
         if self._stopped:                  # read after the start: `stop` in another thread sets it before it reads `_worker`
             self._worker.child.kill()
-        name = str(order.get("name", ""))[:100]
         try:
-            return self._worker.ask(
-                "build", seconds=seconds, doing=f"compiling {name}", order=dict(order), root=str(root), **self._given
-            )
+            return self._worker.ask(request, seconds=seconds, doing=f"compiling {request.order.name[:100]}")
         except (WorkerFailed, Unavailable) as failure:
             self.close()
             if again and not self._stopped and getattr(failure, "kind", "crash") == "crash":
-                return self._ask(order, root, seconds, again=False)
+                return self._ask(request, seconds, again=False)
             raise
 
     def stop(self) -> None:

@@ -11,9 +11,11 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from stitchcuda.sandbox.protections import Protections, protections_of
+from stitchcuda.sandbox.protections import Protections
+from stitchcuda.verify.messages.request import Answer, plain, read
 from stitchcuda.verify.messages.wire import Channel
 
 _PACKET = 1 << 18
@@ -31,6 +33,29 @@ class ProcessEnd(NamedTuple):
     dropped: int                           # bytes that it printed before those
 
 
+@dataclass(frozen=True)
+class SupervisorReport(Answer):
+    """What a supervisor tells of its child: the protections in force, what it printed up to now (`output`), or how it ended.
+
+    As a packet it is a line of JSON and then what was printed, which may be no text.
+    """
+
+    protections: Protections | None = None
+    output: bool = False
+    code: int | None = None
+    reason: str = ""                       # as `sandbox/supervisor.py`'s `End` has it
+    dropped: int = 0                       # bytes of output that were not kept
+    text: str = ""
+
+    def packet(self, printed: bytes = b"") -> bytes:
+        return json.dumps(plain(self)).encode() + b"\n" + printed
+
+    @staticmethod
+    def read(packet: bytes) -> SupervisorReport:
+        head, _, printed = packet.partition(b"\n")
+        return replace(read(SupervisorReport, json.loads(head)), text=printed.decode("utf-8", "replace"))
+
+
 class Child:
     """One child process. `pid` is its supervisor's. `reap` waits until that has ended, with everything below it."""
 
@@ -46,25 +71,25 @@ class Child:
     @property
     def protections(self) -> Protections:
         """The protections in force for it. Waits until it has entered its sandbox; empty if it never did."""
-        while self._protections is None and self._ended is None and self._receive(_GRACE_S):
+        while self._protections is None and self._ended is None and self._receive(_GRACE_S) is not None:
             pass
         return self._protections or Protections()
 
     def output(self) -> str:
         """The last 64 KiB that it printed, up to now."""
         if self._ended is None and self._send(b"output"):
-            while self._ended is None and (message := self._receive(_GRACE_S)):
-                if "output" in message:
-                    return str(message["text"])
+            while self._ended is None and (received := self._receive(_GRACE_S)) is not None:
+                if received.output:
+                    return received.text
         return self._ended.output if self._ended is not None else ""
 
     def end(self, seconds: float = 0.0) -> ProcessEnd:
         """Waits `seconds` for it to end by itself, then kills it and everything below it. Returns how it ended."""
         deadline = time.monotonic() + seconds
-        while self._ended is None and self._receive(max(0.0, deadline - time.monotonic())):
+        while self._ended is None and self._receive(max(0.0, deadline - time.monotonic())) is not None:
             pass
         if self._ended is None and self._send(b"kill"):
-            while self._ended is None and self._receive(_GRACE_S):
+            while self._ended is None and self._receive(_GRACE_S) is not None:
                 pass
         reap, self._reap = self._reap, lambda pid: None
         if self._ended is None:            # the supervisor itself was killed, or does not answer
@@ -84,8 +109,8 @@ class Child:
             return False
         return True
 
-    def _receive(self, seconds: float) -> dict[str, Any] | None:
-        """Receives a message of the supervisor and keeps its facts. None if there is none in time or the supervisor is gone."""
+    def _receive(self, seconds: float) -> SupervisorReport | None:
+        """Receives a report of the supervisor and keeps its facts. None if there is none in time or the supervisor is gone."""
         if not select.select([self._control], [], [], seconds)[0]:
             return None
         try:
@@ -95,15 +120,13 @@ class Child:
         if not packet:
             self._lost = True
             return None
-        head, _, text = packet.partition(b"\n")
-        message: dict[str, Any] = json.loads(head) | {"text": text.decode("utf-8", "replace")}
-        if "protections" in message:
-            self._protections = protections_of(message["protections"])
-        if "end" in message:
-            end = message["end"]
-            reason = end["reason"] if end["reason"] in _REASONS else ""
-            self._ended = ProcessEnd(end["code"], reason, message["text"], end["dropped"])
-        return message
+        report = SupervisorReport.read(packet)
+        if report.protections is not None:
+            self._protections = report.protections
+        if report.code is not None:
+            reason = report.reason if report.reason in _REASONS else ""
+            self._ended = ProcessEnd(report.code, reason, report.text, report.dropped)
+        return report
 
 
 _REASONS = ("memory", "disk", "processes", "output")  # for any other reason the judge itself had it killed

@@ -24,18 +24,21 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import files, kernel, limits
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.sandbox.policy import Policy, policy_of
+from stitchcuda.sandbox.policy import Policy
 from stitchcuda.sandbox.protections import disabled_protections
 from stitchcuda.sandbox.supervisor import Supervisor
+from stitchcuda.state import Target
 from stitchcuda.verify.integrity import tampering
+from stitchcuda.verify.messages.request import Answer, Done, Request, answer_type, plain, read
 from stitchcuda.verify.messages.wire import Channel, ChannelClosed
-from stitchcuda.verify.processes.child import Child
+from stitchcuda.verify.processes.child import Child, SupervisorReport
 
 STRICT = True
 """Whether program workers are sandboxed fully: they read only named files, write only to their scratch folder and start no
@@ -47,11 +50,40 @@ _LATER = ("torch._dynamo", "torch.export")
 _PACKET = 1 << 18
 _GRACE_S = 5.0                             # how long a supervisor may take to end everything below it
 _HOSTILE = ("program",)
+_Answer = TypeVar("_Answer")
 _WORKERS = {
     "reference": "stitchcuda.verify.reference.reference_worker",
     "program": "stitchcuda.verify.program.program_worker",
     "builder": "stitchcuda.verify.program.builder_worker",
 }
+
+
+@dataclass(frozen=True)
+class Spawned(Answer):
+    """`pid`: of the worker's supervisor."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class Spawn(Request[Spawned]):
+    """Has the forkserver fork a worker and its supervisor. The worker's end of its channel and of its supervisor's socket come
+    along as descriptors. `keys`: of the channel, in hexadecimal, sending first; emptied before a program can look."""
+
+    kind: str
+    scratch: Path
+    target: Target
+    limits: Limits
+    policy: Policy | None                  # None: the worker is trusted
+    without: list[str]                     # short names of protections to leave out
+    keys: list[str]
+
+
+@dataclass(frozen=True)
+class Reap(Request[Done]):
+    """Has the forkserver wait until a supervisor has ended, and kill what it left behind."""
+
+    pid: int
 
 
 class ForkServer:
@@ -80,7 +112,7 @@ class ForkServer:
         kernel.prctl(kernel.DUMPABLE, 0)   # no other process of this user can read the judge's memory
 
     def spawn(
-        self, kind: str, scratch: Path, *, target: str, bounds: Limits, read: Sequence[Path] = (), strict: bool | None = None
+        self, kind: str, scratch: Path, *, target: Target, bounds: Limits, read: Sequence[Path] = (), strict: bool | None = None
     ) -> Child:
         """Starts a worker whose scratch folder is `scratch`.
 
@@ -91,18 +123,10 @@ class ForkServer:
         control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         policy = _policy(kind, scratch, target, read, STRICT if strict is None else strict)
         key, its_key = secrets.token_bytes(32), secrets.token_bytes(32)
-        order = {
-            "do": "spawn",
-            "kind": kind,
-            "scratch": str(scratch),
-            "target": target,
-            "limits": bounds.model_dump(),
-            "policy": None if policy is None else policy._asdict(),
-            "without": sorted(disabled_protections()),
-            "keys": [its_key.hex(), key.hex()],
-        }
+        keys = [its_key.hex(), key.hex()]
+        order = Spawn(kind, scratch, target, bounds, policy, without=sorted(disabled_protections()), keys=keys)
         try:
-            pid = int(self._request(order, theirs.fileno(), its_control.fileno()))
+            pid = self._request(order, theirs.fileno(), its_control.fileno()).pid
         except BaseException:
             ours.close()
             control.close()
@@ -114,25 +138,24 @@ class ForkServer:
 
     def reap(self, pid: int) -> None:
         """Waits until a supervisor has ended, kills it after `_GRACE_S`, and kills the processes that it left behind."""
-        self._request({"do": "reap", "pid": pid})
+        self._request(Reap(pid))
 
-    def _request(self, order: dict[str, Any], *descriptors: int) -> bytes:
-        """Sends an order and returns the answer. No program can end the forkserver: if it is gone, somebody killed it."""
+    def _request(self, request: Request[_Answer], *descriptors: int) -> _Answer:
+        """Sends a request and returns the answer. No program can end the forkserver: if it is gone, somebody killed it."""
         answer = b""
         with self._lock, contextlib.suppress(OSError):
-            socket.send_fds(self._sock, [json.dumps(order).encode()], descriptors)
+            fields = {"do": type(request).__name__, **plain(request)}
+            socket.send_fds(self._sock, [json.dumps(fields).encode()], descriptors)
             answer = self._sock.recv(_PACKET)
         if not answer:
             self.lost = True
             raise Unavailable("the process that makes workers was killed while they were needed; run the command again")
-        return answer
+        return read(answer_type(request), json.loads(answer))
 
     def close(self) -> None:
         """Ends the forkserver and everything below it."""
         self._sock.close()                 # it then ends its children and itself
-        if not _wait_for_end(self.pid, _GRACE_S):
-            limits.kill_group(self.pid)
-            os.waitpid(self.pid, 0)
+        _end(self.pid)
 
 
 def _policy(kind: str, scratch: Path, target: str, read: Sequence[Path], strict: bool) -> Policy | None:
@@ -158,16 +181,17 @@ def _serve(sock: socket.socket) -> None:
         packet, fds, _, _ = socket.recv_fds(sock, _PACKET, 2, socket.MSG_CMSG_CLOEXEC)
         if not packet:
             break
-        order = json.loads(packet)
-        if order["do"] == "reap":
-            if not _wait_for_end(order["pid"], _GRACE_S):
-                limits.kill_group(order["pid"])
-                _wait_for_end(order["pid"], _GRACE_S)
-            supervisors.discard(order["pid"])
+        fields = json.loads(packet)
+        if fields.pop("do") == "Reap":
+            left = read(Reap, fields).pid
+            _end(left)
+            supervisors.discard(left)
             _end_strays(supervisors)
-            sock.send(b"gone")
+            sock.send(json.dumps(plain(Done())).encode())
             continue
-        if not complete and order["kind"] != "reference":
+        order = read(Spawn, fields)
+        packet, fields = b"", {}           # the worker inherits this frame, and must not find the keys in it
+        if not complete and order.kind != "reference":
             complete = _import_later()
         pid = os.fork()
         if pid == 0:
@@ -176,14 +200,13 @@ def _serve(sock: socket.socket) -> None:
         supervisors.add(pid)
         for descriptor in fds:
             os.close(descriptor)
-        sock.send(str(pid).encode())
+        sock.send(json.dumps(plain(Spawned(pid))).encode())
         complete = complete or _import_later()  # meanwhile the reference's worker loads
     for pid in supervisors:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)   # a supervisor first ends all processes below it
     for pid in supervisors:
-        if not _wait_for_end(pid, _GRACE_S):
-            limits.kill_group(pid)
+        _end(pid)
     _end_strays(set())
 
 
@@ -193,6 +216,13 @@ def _import_later() -> bool:
     tampering.seal()
     gc.freeze()
     return True
+
+
+def _end(pid: int) -> None:
+    """Waits for a child of this process to end, and kills it with its group after `_GRACE_S`."""
+    if not _wait_for_end(pid, _GRACE_S):
+        limits.kill_group(pid)
+        _wait_for_end(pid, _GRACE_S)
 
 
 def _wait_for_end(pid: int, seconds: float) -> bool:
@@ -229,16 +259,16 @@ def _children() -> list[int]:
     return found
 
 
-def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[str]) -> NoReturn:
+def _supervise(order: Spawn, channel: int, control: int, roots: list[str]) -> NoReturn:
     """Turns this fork into the supervisor of one worker. `control`: its socket to the judge's `Child`. Never returns."""
     code = 1
     try:
         os.setsid()
         judge = socket.socket(fileno=control)
-        policy = None if order["policy"] is None else policy_of(order["policy"])
+        policy = order.policy
         if policy is not None and not policy.all_files:
             policy = policy._replace(read=(*policy.read, *roots))
-        bounds = limits.bounds_of(Limits(**order["limits"]), address=order["target"] == "sim")
+        bounds = limits.bounds_of(order.limits, address=order.target == "sim")
 
         def read_control() -> str:
             try:
@@ -246,21 +276,20 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
             except ConnectionResetError:   # the judge ended with an answer of ours unread
                 return "orphaned"
             if asked == b"output":
-                judge.send(json.dumps({"output": True}).encode() + b"\n" + supervisor.output.kept())
+                judge.send(SupervisorReport(output=True).packet(supervisor.output.kept()))
             return "" if asked == b"output" else "asked" if asked else "orphaned"
 
         supervisor = Supervisor(
             policy,
             bounds,
-            without=frozenset(order["without"]),
+            without=frozenset(order.without),
             control=control,
             read_control=read_control,
-            report=lambda protections: judge.sendall(json.dumps({"protections": protections}).encode() + b"\n"),
+            report=lambda protections: judge.sendall(SupervisorReport(protections=protections).packet()),
         )
         end = supervisor.run(lambda: _become_worker(order, socket.socket(fileno=channel)), keep=(channel,))
-        header = {"code": end.code, "reason": end.reason, "dropped": end.dropped, "seconds": end.seconds}
         with contextlib.suppress(OSError): # the judge may be gone
-            judge.send(json.dumps({"end": header}).encode() + b"\n" + end.output)
+            judge.send(SupervisorReport(code=end.code, reason=end.reason, dropped=end.dropped).packet(end.output))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -269,28 +298,29 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
         os._exit(code)
 
 
-def _become_worker(order: dict[str, Any], sock: socket.socket) -> NoReturn:
+def _become_worker(order: Spawn, sock: socket.socket) -> NoReturn:
     """Turns this fork into a worker. Never returns."""
     code = 1
     try:
-        scratch = Path(order["scratch"])
+        scratch = order.scratch
         os.chdir(scratch)
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
         faulthandler.enable(sys.stderr, all_threads=False)
         environment = limits.clean_environment({"HOME": str(scratch), "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch)})
-        if order["target"] == "sim":
+        if order.target == "sim":
             environment["CUDA_VISIBLE_DEVICES"] = ""
         os.environ.clear()
         os.environ.update(environment)
-        if order["kind"] == "reference":
+        if order.kind == "reference":
             kernel.prctl(kernel.DUMPABLE, 0)
-        if order["kind"] in _HOSTILE:
+        if order.kind in _HOSTILE:
             _rename()
-        worker = importlib.import_module(_WORKERS[order["kind"]])
-        key, its_key = order.pop("keys")   # deleted below: only inside the channel's hash objects do they live on
+        worker = importlib.import_module(_WORKERS[order.kind])
+        key, its_key = order.keys          # deleted below: only inside the channel's hash objects do they live on
+        order.keys.clear()
         channel = Channel(sock, (bytes.fromhex(key), bytes.fromhex(its_key)), takes=True)
         del key, its_key
-        worker.main(channel, scratch, order["target"])
+        worker.main(channel, scratch, order.target)
         code = 0
     except (ChannelClosed, KeyboardInterrupt):
         code = 0

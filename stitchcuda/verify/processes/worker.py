@@ -8,14 +8,16 @@ believes nothing that a program worker says, only the tensors that it wrote. Whe
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import secrets
+import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -26,25 +28,24 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.verify.messages import build_orders, out_of_memory
-from stitchcuda.verify.messages.request import Request, answer_type, read
+from stitchcuda.state import Target
+from stitchcuda.verify.messages import out_of_memory
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
+from stitchcuda.verify.messages.request import Failed, FailureKind, Request, answer_type, explain_mismatch, read
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.processes.library_grants import grant_library
 
 _LOG_TAIL = 16_384                         # characters of a dead worker's output that are searched for a cause
 _MOST_REASON = 20_000                      # characters of an error that a worker reports
-_MOST_NAMED = 200                          # characters of a field's path, and of what is wrong with it
 _MOST_ORDERS = 1000                        # build orders during one request
 _MOST_DIFFERENT = 200                      # different build orders of one worker: each may add a library to the cache
 _MOST_ORDERED = 64 * 2**20                 # characters of all its different orders together
 
 
 _Answer = TypeVar("_Answer")
-Kind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
 
 
-OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
+OnBuild = Callable[[BuildOrder, Path | None, float], BuiltLibrary]
 """Gets (build order of a program worker, the program's folder, seconds); returns the builder's answer."""
 
 
@@ -55,18 +56,18 @@ class WorkerFailed(Exception):
     `held` is how many numbers it holds that the reference does not have.
     """
 
-    def __init__(self, kind: Kind, reason: str, missing: object = (), held: object = 0) -> None:
+    def __init__(self, kind: FailureKind, reason: str, missing: Iterable[str] = (), held: int = 0) -> None:
         super().__init__(reason)
         self.kind = kind
-        self.held = held if type(held) is int else 0
-        self.missing = frozenset(map(str, missing)) if isinstance(missing, list) else frozenset()
+        self.held = held
+        self.missing = frozenset(missing)
 
 
 class Worker:
     """One worker process with its folders, which go when the `with` block ends or `close` is called.
 
-    `scratch`: the worker may write there. `libraries`: it may read what `library_grants` puts there. `code`: the folder
-    of the program that it runs. `ordered`, `built`: its build orders and the builder's answers to them, which can be trusted.
+    `scratch`: the worker may write there. `libraries`: it may read what `grant_library` puts there. `code`: the folder
+    of the program that it runs. `builds`: its build orders, and the builder's answers to them, which can be trusted.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Worker:
         forkserver: ForkServer,
         kind: Literal["reference", "program", "builder"],
         root: Path,
-        target: str,
+        target: Target,
         bounds: Limits,
         *,
         on_build: OnBuild | None = None,
@@ -83,10 +84,9 @@ class Worker:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self.libraries = Path(tempfile.mkdtemp(prefix="libraries-", dir=root))
         self.code: Path | None = None
-        self.ordered: list[dict[str, Any]] = []
-        self.built: list[dict[str, Any]] = []
+        self.builds: list[tuple[BuildOrder, BuiltLibrary]] = []
         self._on_build = on_build
-        self._orders: dict[str, int] = {}  # characters of each different order, by its digest
+        self._orders: dict[BuildOrder, int] = {}  # the different orders, with their characters
         self._what = f"the {kind}"
         self._bounds = bounds
         self._deadline: float | None = None
@@ -112,8 +112,8 @@ class Worker:
         finally:
             self.extend(time.monotonic() - started)
 
-    def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
-        """Sends the request `do` with these fields and returns the answer's fields.
+    def ask(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:
+        """Sends a request and returns its answer.
 
         `doing` completes "the program crashed … while", for example "running forward". Raises `WorkerFailed`, after which the
         worker is dead or useless, and `Unavailable` if its supervisor was killed from outside, or the reference's process.
@@ -123,37 +123,26 @@ class Worker:
         token = secrets.token_hex(16)      # an answer that other code wrote to the channel does not repeat it
         try:
             deadline = time.monotonic() + seconds
-            self._channel.send({"do": do, "id": token, **fields}, seconds)
-            answer = self._answer(deadline)
+            self._channel.send({"do": type(request).__name__, "id": token, **vars(request)}, seconds)
+            fields = self._answer(deadline)
+            if fields.pop("id", None) != token:
+                raise ForgedMessage
+            if "error" in fields:
+                failed = read(Failed, fields)
+                raise WorkerFailed(failed.kind, failed.error[:_MOST_REASON], failed.missing or (), failed.held)
+            return read(answer_type(request), fields)
         except ChannelTimeout:
             self.kill()
             raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
         except ForgedMessage:
             self.kill()
-            raise self._forged(doing) from None
-        except WireError as error:
+            raise WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}") from None
+        except (WireError, ValidationError) as error:
             self.kill()
-            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
+            why = str(error) if isinstance(error, WireError) else explain_mismatch(error)
+            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {why}") from error
         except ChannelClosed:
             raise self._crashed(doing) from None
-        if answer.pop("id", None) != token:
-            self.kill()
-            raise self._forged(doing)
-        if "error" in answer:
-            reason = str(answer["error"])[:_MOST_REASON]
-            raise WorkerFailed(answer.get("kind", "error"), reason, answer.get("missing"), answer.get("held"))
-        return answer
-
-    def request(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:
-        """Sends a request and returns its answer. As `ask` does."""
-        fields = self.ask(type(request).__name__, seconds=seconds, doing=doing, **vars(request))
-        try:
-            return read(answer_type(request), fields)
-        except ValidationError as error:
-            self.kill()
-            place = ".".join(map(str, error.errors()[0]["loc"]))
-            why = f"{place[:_MOST_NAMED]}: {error.errors()[0]['msg'][:_MOST_NAMED]}"
-            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {why}") from error
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         """Receives the answer. Build orders that come before it are passed on; their time does not count."""
@@ -162,36 +151,30 @@ class Worker:
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
             if "build" not in message or self._on_build is None:
                 return message
-            order = message["build"] if isinstance(message["build"], dict) else {}
             started = time.monotonic()
             if building <= 0:
                 raise ChannelTimeout
-            self.ordered.append(order)
-            self.built.append(self._build(order, building))
+            built = grant_library(self.libraries, self._build(message["build"], building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
-            self._channel.send({"built": self._grant(self.built[-1])}, max(0.01, deadline - time.monotonic()))
+            self._channel.send({"built": built}, max(0.01, deadline - time.monotonic()))
         raise WireError("orders to build without end")
 
-    def _build(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Passes an order to the builder, unless the worker has ordered too much already."""
+    def _build(self, fields: object, seconds: float) -> BuiltLibrary:
+        """Passes an order to the builder, unless it is malformed or the worker has ordered too much already."""
         assert self._on_build is not None
-        digest, size = build_orders.digest(order), len(json.dumps(order))
-        if digest not in self._orders:
+        try:
+            order = BuildOrder.model_validate(fields)
+        except ValidationError:
+            return BuiltLibrary(failure="the order to build cannot be understood")
+        if order not in self._orders:
+            size = len(order.model_dump_json())
             if len(self._orders) >= _MOST_DIFFERENT or sum(self._orders.values()) + size > _MOST_ORDERED:
                 most = f"{_MOST_DIFFERENT} builds, with sources of {_MOST_ORDERED >> 20} MiB in all"
-                return {"error": f"a program may order {most}, and no more", "kind": "build"}
-            self._orders[digest] = size
-        return self._on_build(order, self.code, seconds)
-
-    def _grant(self, built: dict[str, Any]) -> dict[str, Any]:
-        """The builder's answer, with the library's path replaced by one that this worker can read."""
-        if "path" not in built or built.get("shared"):
-            return built
-        return built | {"path": str(grant_library(self.libraries, Path(built["path"])))}
-
-    def _forged(self, doing: str) -> WorkerFailed:
-        return WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
+                return BuiltLibrary(failure=f"a program may order {most}, and no more")
+            self._orders[order] = size
+        self.builds.append((order, self._on_build(order, self.code, seconds)))
+        return self.builds[-1][1]
 
     def _crashed(self, doing: str) -> WorkerFailed:
         """Explains why the worker closed its channel, from its exit status, its supervisor's reason and its output."""
@@ -204,7 +187,7 @@ class Worker:
             raise Unavailable(f"{self._what} was killed (SIGKILL) while {doing}: {why}")
         bound = limits.memory_limit(self._bounds) / 2**30
         if end.reason in _EXCESSES:
-            kind: Kind = "memory" if end.reason == "memory" else "crash"
+            kind: FailureKind = "memory" if end.reason == "memory" else "crash"
             limit = f" (limit {bound:.0f} GiB)" if kind == "memory" else ""
             return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]}{limit} while {doing} and was stopped")
         if out_of_memory.is_out_of_memory(log):
@@ -231,6 +214,21 @@ class Worker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def grant_library(folder: Path, built: BuiltLibrary) -> BuiltLibrary:
+    """Returns the builder's answer with its library in `folder`, which a worker can read but not write, so that it sees none
+    that was built for other programs. The path there is always the same: under a second one it would be loaded twice."""
+    if not built.path or built.shared:
+        return built
+    library = Path(built.path)
+    place = folder / library.name
+    if not place.exists():
+        try:
+            os.link(library, place)
+        except OSError:                    # another file system, or one without hard links
+            shutil.copyfile(library, place)
+    return replace(built, path=str(place))
 
 
 _FAULT_LINE = re.compile(

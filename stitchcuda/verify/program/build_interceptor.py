@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,29 +22,23 @@ from stitchcuda.tools.device import toolkit
 from stitchcuda.verify.integrity import byte_traffic
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic, Poison
 from stitchcuda.verify.integrity.dispatch_recorder import note
-from stitchcuda.verify.messages import build_orders
-from stitchcuda.verify.messages.build_orders import Build
+from stitchcuda.verify.messages.build_orders import Build, BuildOrder, make_order
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.simulated_graph import Recorder
 from stitchcuda.verify.program.torch_loader import load_extension
-
-_Sources = Sequence[str] | str | None
 
 
 class Interceptor:
     """Replaces the build functions of this process. Installed once per worker, before anything of the program is imported.
 
-    `program`: the program's folder. `build`: sends an order (JSON fields) and returns the builder's answer. `skip`: kernels are
-    built with switches, so that they can be left out. `build_s` counts the seconds that builds took, `loaded` lists the names
-    of libraries that were built.
+    `program`: the program's folder. `build`: has an order built. `skip`: kernels are built with switches, so that they can be
+    left out.
     """
 
     def __init__(self, target: Target, program: Path, build: Build, *, skip: bool = False) -> None:
-        self.build_s = 0.0
-        self.loaded: list[str] = []
         self._target = target
         self._program = program
-        self._order = build
+        self._build = build
         self._skip = skip
 
     def install(self) -> None:
@@ -53,8 +46,9 @@ class Interceptor:
         cpp = importlib.import_module("tvm_ffi.cpp")
         extension = importlib.import_module("tvm_ffi.cpp.extension")
         for module in (cpp, extension):
-            for name in ("build", "build_inline", "load", "load_inline"):
+            for name in ("build", "load"):
                 setattr(module, name, getattr(self, name))
+                setattr(module, f"{name}_inline", getattr(self, name))
         torch_extension = importlib.import_module("torch.utils.cpp_extension")
         for name in ("load", "load_inline"):
             setattr(torch_extension, name, self._torch_loader(name, getattr(torch_extension, name)))
@@ -66,8 +60,8 @@ class Interceptor:
     def start(self, settings: Mapping[str, str]) -> None:
         """Loads the simulator's runtime with these settings (`simulator/runtime/settings.h`), before the program can change
         any."""
-        answer = self._order(build_orders.BuildOrder(style="runtime", name="stitchsim").model_dump(mode="json"))
-        loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library_path(answer), settings)
+        built = self._build(BuildOrder(style="runtime", name="stitchsim"))
+        loaded_runtime.start(Path(built.runtime), built.library(), settings)
 
     @contextlib.contextmanager
     def running(self, poison: Poison | None = None) -> Iterator[None]:
@@ -84,45 +78,19 @@ class Interceptor:
             yield
 
     def build(self, name: str, **options: Any) -> str:
-        """Stands in for tvm_ffi.cpp.build: returns the path of a shared library. The program's choice of a build folder and a
-        backend is ignored."""
+        """Stands in for tvm_ffi.cpp.build and build_inline: returns the path of a shared library. The program's choice of a
+        build folder and a backend is ignored."""
         return str(self._order_library(name, "tvm", options))
 
     def load(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
-        """Stands in for tvm_ffi.cpp.load."""
-        return self._open(self.build(name, **options), keep_module_alive)
-
-    def build_inline(
-        self,
-        name: str,
-        *,
-        cpp_sources: _Sources = None,
-        cuda_sources: _Sources = None,
-        functions: Mapping[str, str] | Sequence[str] | str | None = None,
-        **options: Any,
-    ) -> str:
-        """Stands in for tvm_ffi.cpp.build_inline."""
-        return self.build(name, cpp_sources=cpp_sources, cuda_sources=cuda_sources, functions=functions, **options)
-
-    def load_inline(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
-        """Stands in for tvm_ffi.cpp.load_inline."""
-        return self._open(self.build_inline(name, **options), keep_module_alive)
-
-    def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
-        started = time.monotonic()
-        try:
-            order = build_orders.make_order(name, style, options, self._program, skip=self._skip)
-            answer = self._order(order.model_dump(mode="json"))
-            return build_orders.library_path(answer)
-        finally:
-            self.build_s += time.monotonic() - started
-            self.loaded.append(name)
-
-    def _open(self, path: str, keep: bool) -> Any:
+        """Stands in for tvm_ffi.cpp.load and load_inline."""
         from tvm_ffi import load_module
 
-        module = load_module(path, keep_module_alive=keep)
+        module = load_module(self.build(name, **options), keep_module_alive=keep_module_alive)
         return CountedModule(module) if self._target == "sim" else module
+
+    def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
+        return self._build(make_order(name, style, options, self._program, skip=self._skip)).library()
 
     def _torch_loader(self, which: str, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)

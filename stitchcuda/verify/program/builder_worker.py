@@ -17,10 +17,8 @@ import re
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import digest_seal
@@ -36,7 +34,8 @@ from stitchcuda.tools.build import bindings, masks, nvcc
 from stitchcuda.tools.build.build_flags import FlagRefused, Flags
 from stitchcuda.tools.build.program_sources import is_plain
 from stitchcuda.verify.integrity import screen_native
-from stitchcuda.verify.messages.build_orders import BuildFailed, BuildOrder
+from stitchcuda.verify.messages.build_orders import BuildFailed, BuildLibrary, BuildOrder, BuiltLibrary
+from stitchcuda.verify.messages.request import Answer, Failed, read
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import inline_sources as inline_places
 
@@ -64,37 +63,29 @@ class BuilderWorker:
         for folder in shared_folders(cache):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def build(self, order: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        """Builds an order (fields of a `BuildOrder`) of the program in the folder `root`.
-
-        Returns `{"path": …}` or `{"error": sentence or log, "kind": …}`, both with `notes`. Kinds: "build" (the program's
-        fault), "refused" (the simulator cannot run it), "unavailable" (this machine lacks something), "defect" (ours).
-        """
+    def build(self, order: BuildOrder, root: Path) -> BuiltLibrary:
+        """Builds an order of the program in the folder `root`. Raises what is a defect of ours."""
         root = root.resolve()
         try:
-            answer = self._carry_out(_check_lengths(BuildOrder(**order)), root)
-        except ValidationError:
-            answer = {"error": "the order to build cannot be understood", "kind": "build"}
+            built = self._carry_out(_check_lengths(order), root)
         except Unsupported as error:
             file = self._shorten_paths(error.file, root)
-            answer = {"error": str(error), "kind": "refused", "construct": error.construct, "file": file, "line": error.line}
+            built = BuiltLibrary(failure=str(error), kind="refused", construct=error.construct, file=file, line=error.line)
         except Unavailable as error:
-            answer = {"error": str(error), "kind": "unavailable"}
+            built = BuiltLibrary(failure=str(error), kind="unavailable")
         except CompileError as error:
-            answer = {"error": self._shorten_paths(error.log, root), "kind": "build"}
+            built = BuiltLibrary(failure=self._shorten_paths(error.log, root))
         except (BuildFailed, FlagRefused, BadInput, UnicodeError) as error:
-            answer = {"error": self._shorten_paths(str(error), root), "kind": "build"}
-        except Exception:
-            answer = {"error": traceback.format_exc(), "kind": "defect"}
-        return answer | {"notes": list(digest_seal.notes())}
+            built = BuiltLibrary(failure=self._shorten_paths(str(error), root))
+        return replace(built, notes=list(digest_seal.notes()))
 
-    def _carry_out(self, order: BuildOrder, root: Path) -> dict[str, Any]:
+    def _carry_out(self, order: BuildOrder, root: Path) -> BuiltLibrary:
         if not _NAME[order.style].fullmatch(order.name):
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
         if order.style == "runtime":
             cache = self._cache / "simulator"
             memory = torch_memory(cache, self._home)
-            return {"path": str(memory), "runtime": str(runtime_library(cache, self._home)), "shared": True}
+            return BuiltLibrary(path=str(memory), runtime=str(runtime_library(cache, self._home)), shared=True)
         flags = Flags(root)
         cflags, cuda_flags = flags.host(order.cflags), flags.cuda(order.cuda_flags)
         ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)
@@ -111,17 +102,16 @@ class BuilderWorker:
 
     def _build_library(
         self, order: BuildOrder, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
-    ) -> dict[str, Any]:
+    ) -> BuiltLibrary:
         cflags, cuda_flags, ldflags = flags
         # A program with inline sources alone needs no file of the folder that it is in: its compilers do not see that folder.
         home = root if order.sources or any(inside(folder, (root,)) for folder in includes) else self._inline
         if self._target == "sim":
             return self._build_simulated(order, sources, (*cflags, *cuda_flags), includes, (home,) if home is root else ())
-        kernels: tuple[str, ...] = ()
         beside: tuple[Path, ...] = ()
         if order.skip:
             folder = self._cache / "masked"
-            sources, kernels = masks.add_switches_to_files(sources, folder=folder, include_dirs=includes, within=home)
+            sources, _ = masks.add_switches_to_files(sources, folder=folder, include_dirs=includes, within=home)
             beside = (home, folder)
         built = nvcc.library(
             sources,
@@ -137,11 +127,11 @@ class BuilderWorker:
         )
         if built.path is None:
             raise BuildFailed(built.log)
-        return {"path": str(built.path), "kernels": kernels or [kernel.name for kernel in built.kernels]}
+        return BuiltLibrary(path=str(built.path))
 
     def _build_simulated(
         self, order: BuildOrder, sources: list[Path], flags: Sequence[str], includes: Sequence[Path], within: Sequence[Path]
-    ) -> dict[str, Any]:
+    ) -> BuiltLibrary:
         cache = self._cache / "simulator"
         known = tuple(flag for flag in dict.fromkeys(flags) if flag.startswith(("-D", "-U", "-I")))
         if order.style == "tvm":
@@ -158,7 +148,7 @@ class BuilderWorker:
             library = build_torch_extension(
                 sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
             )  # fmt: skip
-        return {"path": str(library), "runtime": str(runtime_library(cache, self._home))}
+        return BuiltLibrary(path=str(library), runtime=str(runtime_library(cache, self._home)))
 
     def _find_sources(self, order: BuildOrder, root: Path) -> list[Path]:
         """Returns the order's sources as files: the program's own where they are, inline ones in a folder of the cache that is
@@ -219,7 +209,7 @@ class BuilderWorker:
 
 def shared_folders(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
     """Returns the folders that every program worker may read: those of the simulator's own libraries. To a library built for
-    one program, only that program's worker gets access (`verify/processes/library_grants.py`)."""
+    one program, only that program's worker gets access (`verify/processes/worker.py`)."""
     places = (cache.resolve() / "simulator", *((home,) if home is not None else ()))
     return tuple(place / SHARED for place in places)
 
@@ -278,12 +268,12 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     for name in ("HOME", "XDG_CACHE_HOME"):
         os.environ.pop(name, None)         # so that the user's cache folder is found, where the toolkit's overlay is
     os.umask(os.umask(0) | 0o022)          # other users must not write to files in a cache
-    builders: dict[str, BuilderWorker] = {}
     while True:
         message = channel.receive()
-        cache = message["cache"]
-        if cache not in builders:
-            home = Path(message["home"]) if message.get("home") else None
-            builders[cache] = BuilderWorker(target, Path(cache), message["arch"], home)
-        answer = builders[cache].build(message["order"], Path(message["root"]))
-        channel.send({"built": answer, "id": message.get("id")})
+        token = message.pop("id")
+        try:
+            asked = read(BuildLibrary, {name: value for name, value in message.items() if name != "do"})
+            built: Answer = BuilderWorker(target, asked.cache, asked.arch, asked.home).build(asked.order, asked.root)
+        except Exception:
+            built = Failed(traceback.format_exc())
+        channel.send({**vars(built), "id": token})

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 import traceback
 from pathlib import Path
-from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildFailed
+from stitchcuda.verify.messages.request import Failed
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.reference.float64_truth import higher_order_operator
@@ -42,44 +42,38 @@ class OtherState(Exception):
         self.held = held                   # how many numbers it holds that correspond to nothing in the reference
 
 
-def describe_failure(error: BaseException, folder: Path) -> dict[str, Any]:
-    """Returns the answer for an exception: `error` (the sentence), `kind`, and for "state" also `missing` and `held`.
-
-    `folder`: the program's, whose lines in the traceback are named.
-    """
+def describe_failure(error: BaseException, folder: Path) -> Failed:
+    """Returns the answer for an exception. `folder`: the program's, whose lines in the traceback are named."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, ProgramError):
-        return {"error": text, "kind": "error"}
+        return Failed(text)
     if isinstance(error, NotPlain):
-        return {"error": f"forward returned {text}", "kind": "error"}
+        return Failed(f"forward returned {text}")
     if isinstance(error, OtherState):
-        return {"error": text, "kind": "state", "missing": error.missing, "held": error.held}
+        return Failed(text, "state", error.missing, error.held)
     if isinstance(error, BuildFailed):
-        return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
+        return Failed(f"the program's kernels do not build:\n{text}")
     if isinstance(error, WireError):
-        return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
+        return Failed(f"forward returned something that cannot be judged: {text}")
     if "nvmlInit" in text:                 # torch asks NVML when the device's memory is full; the sandbox forbids it
-        return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
+        return Failed("the program ran out of memory: the device's is full", "memory")
     if out_of_memory.is_out_of_memory(error):
-        return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
+        return Failed(f"the program ran out of memory: {text.splitlines()[0][:300]}", "memory")
     if isinstance(error, Unsupported | Unavailable):
-        return {"error": text, "kind": "refused"}
+        return Failed(text, "refused")
     if isinstance(error, NotImplementedError) and (answer := _describe_limit(text)):
         return answer
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
-    return {
-        "error": f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}",
-        "kind": "error",
-    }
+    return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}")
 
 
-def _describe_limit(text: str) -> dict[str, Any]:
-    """Returns the answer for an exception that is a limit of ours and no fault of the program, else an empty one."""
+def _describe_limit(text: str) -> Failed | None:
+    """Returns the answer for an exception that is a limit of ours and no fault of the program."""
     if operator := higher_order_operator(text):
         limit = f"it uses torch's operator {operator}, which runs other functions: what these do cannot be watched"
-        return {"error": f"{limit}; write the choice or the loop in plain Python", "kind": "unwatched"}
+        return Failed(f"{limit}; write the choice or the loop in plain Python", "unwatched")
     if simulated_device.is_installed() and (found := _ONE_BACKEND.search(text)):
         limit = f"the operator {found[1]} has a kernel for CUDA tensors only, and on the simulator these are host memory"
-        return {"error": limit, "kind": "refused"}
-    return {}
+        return Failed(limit, "refused")
+    return None

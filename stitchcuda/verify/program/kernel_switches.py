@@ -13,24 +13,12 @@ import ctypes
 import os
 from collections.abc import Collection, Iterator
 from functools import cache
-from typing import Protocol
 
 import torch
 
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
 from stitchcuda.tools.build.masks import ENTRIES
-
-
-class Switches(Protocol):
-    """The switches of a process' kernels, which are named "library:kernel"."""
-
-    def skip(self, kernels: Collection[str]) -> None:
-        """From now on these kernels return at once, and all others run. Raises `RuntimeError` for a kernel that is not loaded
-        or, on a GPU, where CUDA reports an error."""
-
-    def take_launches(self) -> dict[str, int]:
-        """Returns the launches of each kernel since the last call, skipped ones included, and starts to count anew."""
 
 
 class SimulatedSwitches:
@@ -40,6 +28,8 @@ class SimulatedSwitches:
         self._skipped: frozenset[str] = frozenset()
 
     def skip(self, kernels: Collection[str]) -> None:
+        """From now on these kernels ("library:kernel") return at once, and all others run. Raises `RuntimeError` if no library
+        is loaded."""
         library = loaded_runtime.library()
         if library is None:
             if kernels:
@@ -52,6 +42,7 @@ class SimulatedSwitches:
         self._skipped = frozenset(kernels)
 
     def take_launches(self) -> dict[str, int]:
+        """Returns the launches of each kernel since the last call, skipped ones included, and starts to count anew."""
         library = loaded_runtime.library()
         if library is None:
             return {}
@@ -75,9 +66,10 @@ _Entry._fields_ = (
 
 class MaskedSwitches:
     """Switches in libraries built for a GPU. A kernel in a header may be compiled into several files: their switches are set
-    together, and their launches are added."""
+    together, and their launches are added. The methods do what those of `SimulatedSwitches` do."""
 
     def skip(self, kernels: Collection[str]) -> None:
+        """Raises `RuntimeError` for a kernel that is not loaded, or where CUDA reports an error."""
         left = set(kernels)
         for entry, names in self._entries():
             on = bytes(name in kernels for name in names)
@@ -116,6 +108,6 @@ class MaskedSwitches:
 
 
 @cache
-def switches(target: Target) -> Switches:
+def switches(target: Target) -> SimulatedSwitches | MaskedSwitches:
     """Returns the switches of this process."""
     return SimulatedSwitches() if target == "sim" else MaskedSwitches()

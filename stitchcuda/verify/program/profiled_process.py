@@ -33,81 +33,134 @@ if __name__ == "__main__":                 # the sandbox allows to read the pack
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from stitchcuda.state import Precision, Target
 from stitchcuda.tools.profile.ranges import CALL_RANGE, TRACED_RANGE
-from stitchcuda.verify.messages import build_orders, wire
+from stitchcuda.tools.profile.runner import HowCalled
+from stitchcuda.verify.messages import wire
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
+from stitchcuda.verify.messages.program_requests import LoadProgram, LoadSettings
+from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.messages.tensor_block import open_saved, unpack
 from stitchcuda.verify.program.program_worker import ProgramWorker
 from stitchcuda.verify.reference.module_ranges import Pop, Push, Regions
 from stitchcuda.verify.reference.reference import load_reference
 
-Call = Callable[[], object]
+PlainCall = Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedBlock:
+    """A block's bytes in a file, and the layout of the tensors in it."""
+
+    path: str
+    layout: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalledReference:
+    """The reference at `path` is called, on its `get_inputs()` after torch.manual_seed(`seed`)."""
+
+    path: str
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalledProgram:
+    """A program is called. `builds`: its build orders, each with the builder's answer. Nothing is built anew."""
+
+    settings: LoadSettings
+    init: SavedBlock
+    state: SavedBlock
+    inputs: SavedBlock
+    structure: Any                         # of the arguments
+    builds: list[tuple[BuildOrder, BuiltLibrary]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOrder:
+    """The order. `out`: the folder for what is recorded. `warm`: calls before those that count."""
+
+    how: HowCalled
+    calls: int
+    warm: int
+    out: str
+    target: Target
+    precision: Precision
+    called: CalledReference | CalledProgram
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.target == "cuda" else "cpu"
 
 
 def main() -> None:
-    order = json.loads(Path(sys.argv[1]).read_text())
-    out = Path(order["out"])
-    if order["precision"] == "tf32":
+    order = read(ProfileOrder, json.loads(Path(sys.argv[1]).read_text()))
+    if order.precision == "tf32":
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
     with torch.no_grad(), contextlib.ExitStack() as stack:
-        module, call = _load_program(order, stack) if "load" in order else _load_reference(order)
-        if order["how"] != "nsys":         # `_nsys` makes the warm-up calls itself, while nsys records
-            for _ in range(order["warm"]):
+        called = order.called
+        module, call = (
+            _load_reference(called, order) if isinstance(called, CalledReference) else _load_program(called, order, stack)
+        )
+        if order.how != "nsys":            # `_nsys` makes the warm-up calls itself, while nsys records
+            for _ in range(order.warm):
                 call()
             _wait(order)
-        _HOW[order["how"]](module, call, order, out)
-    print(json.dumps({"calls": order["calls"]}), flush=True)
+        _HOW[order.how](module, call, order)
+    print(json.dumps({"calls": order.calls}), flush=True)
 
 
-def _load_reference(order: dict[str, Any]) -> tuple[torch.nn.Module, Call]:
-    reference = load_reference(order["reference"], _device(order))
-    args, kwargs = reference.inputs(order["seed"])
+def _load_reference(called: CalledReference, order: ProfileOrder) -> tuple[torch.nn.Module, PlainCall]:
+    reference = load_reference(called.path, order.device)
+    args, kwargs = reference.inputs(called.seed)
     return reference.module, lambda: reference.module(*args, **kwargs)
 
 
-def _load_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[torch.nn.Module, Call]:
+def _load_program(
+    called: CalledProgram, order: ProfileOrder, stack: contextlib.ExitStack
+) -> tuple[torch.nn.Module, PlainCall]:
     """Loads the program as its worker does, with the libraries that were built for it already. Nothing is built here."""
-    known: dict[str, dict[str, Any]] = {build_orders.digest(request): answer for request, answer in order["builds"]}
+    known = dict(called.builds)
 
-    def build(request: dict[str, Any]) -> dict[str, Any]:
-        if build_orders.digest(request) in known:
-            return known[build_orders.digest(request)]
-        before = next((earlier for earlier, _ in order["builds"] if earlier["name"] == request["name"]), None)
-        other = ", ".join(field for field in request if request[field] != before.get(field)) if before else "name"
-        problem = f"the program orders the library {request['name']} otherwise than when it was called before ({other})"
-        return {"error": problem, "kind": "build"}
+    def build(ordered: BuildOrder) -> BuiltLibrary:
+        if ordered in known:
+            return known[ordered]
+        before = dict(next((earlier for earlier in known if earlier.name == ordered.name), ()))
+        other = ", ".join(name for name, value in ordered if value != before.get(name)) if before else "name"
+        problem = f"the program orders the library {ordered.name} otherwise than when it was called before ({other})"
+        return BuiltLibrary(failure=problem)
 
-    worker = ProgramWorker(Path(order["out"]), order["target"], build, lambda *_: None, judged=False)
-    saved = {what: open_saved(Path(file["path"]), file["layout"]) for what, file in order["tensors"].items()}
-    worker.load(order["load"] | {"init": saved["init"], "state": saved["state"]})
-    module, interceptor = worker.loaded()
-    tensors = unpack(saved["inputs"], _device(order))
-    args, kwargs = wire.decode(order["structure"], tensors, _device(order))
-    stack.enter_context(interceptor.running())
-    return module, lambda: module(*args, **kwargs)
+    worker = ProgramWorker(Path(order.out), order.target, build, lambda *_: None, judged=False)
+    init, state, inputs = (open_saved(Path(saved.path), saved.layout) for saved in (called.init, called.state, called.inputs))
+    worker.load(LoadProgram(init=init, state=state, **vars(called.settings)))
+    args, kwargs = wire.decode(called.structure, unpack(inputs, order.device), order.device)
+    stack.enter_context(worker.interceptor.running())
+    return worker.program, lambda: worker.program(*args, **kwargs)
 
 
-def _nsys(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
+def _nsys(module: torch.nn.Module, call: PlainCall, order: ProfileOrder) -> None:
     push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
     with _window():
         _make_warm_calls(module, call, order, push, pop)
         _make_calls(module, call, order, push, pop)
 
 
-def _make_warm_calls(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
+def _make_warm_calls(module: torch.nn.Module, call: PlainCall, order: ProfileOrder, push: Push, pop: Pop) -> None:
     """Makes the warm-up calls. The first has ranges for regions, because it is the one that captures CUDA graphs. The others
     have none, so that code that torch compiled under the ranges is compiled again before calls are timed."""
-    for number in range(order["warm"]):
+    for number in range(order.warm):
         with contextlib.nullcontext() if number else Regions(module, push, pop):
             call()
     _wait(order)
 
 
-def _cupti(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
+def _cupti(module: torch.nn.Module, call: PlainCall, order: ProfileOrder) -> None:
     open_ranges: list[Any] = []
 
     def push(text: str) -> None:
@@ -118,49 +171,49 @@ def _cupti(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path
         open_ranges.pop().__exit__(None, None, None)
 
     kinds = [torch.profiler.ProfilerActivity.CPU]
-    if order["target"] == "cuda":
+    if order.target == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=kinds) as recording:
         _make_calls(module, call, order, push, pop)
-    recording.export_chrome_trace(str(out / "trace.json"))
+    recording.export_chrome_trace(f"{order.out}/trace.json")
 
 
-def _make_calls(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
+def _make_calls(module: torch.nn.Module, call: PlainCall, order: ProfileOrder, push: Push, pop: Pop) -> None:
     """Makes calls without and then with ranges for regions. Waiting for the device is outside of each call's range."""
     for text, regions in ((CALL_RANGE, None), (TRACED_RANGE, Regions(module, push, pop))):
         with regions or contextlib.nullcontext():
-            for _ in range(order["calls"]):
+            for _ in range(order.calls):
                 push(text)
                 call()
                 pop()
                 _wait(order)
 
 
-def _ncu(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
+def _ncu(module: torch.nn.Module, call: PlainCall, order: ProfileOrder) -> None:
     with _window():
         call()
         _wait(order)
 
 
-def _events(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
+def _events(module: torch.nn.Module, call: PlainCall, order: ProfileOrder) -> None:
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call, unused-ignore]
     times = []
-    for _ in range(order["calls"]):
+    for _ in range(order.calls):
         marks[0].record()
         call()
         marks[1].record()
         _wait(order)
         times.append(marks[0].elapsed_time(marks[1]))
-    (out / "events.json").write_text(json.dumps({"ms": times}))
+    Path(order.out, "events.json").write_text(json.dumps({"ms": times}))
 
 
-def _plain(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
-    for _ in range(order["calls"]):
+def _plain(module: torch.nn.Module, call: PlainCall, order: ProfileOrder) -> None:
+    for _ in range(order.calls):
         call()
     _wait(order)
 
 
-_HOW: dict[str, Callable[[torch.nn.Module, Call, dict[str, Any], Path], None]] = {
+_HOW: dict[str, Callable[[torch.nn.Module, PlainCall, ProfileOrder], None]] = {
     "nsys": _nsys, "ncu": _ncu, "cupti": _cupti, "events": _events, "plain": _plain,
 }  # fmt: skip
 
@@ -172,12 +225,8 @@ def _window() -> Iterator[None]:
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call, unused-ignore]
 
 
-def _device(order: dict[str, Any]) -> str:
-    return "cuda" if order["target"] == "cuda" else "cpu"
-
-
-def _wait(order: dict[str, Any]) -> None:
-    if order["target"] == "cuda":
+def _wait(order: ProfileOrder) -> None:
+    if order.target == "cuda":
         torch.cuda.synchronize()
 
 

@@ -1,6 +1,6 @@
 """Runs generated code in a sandboxed process: loads a program, calls it on given inputs, writes its outputs into blocks.
 
-It answers messages of the judge (the methods of `ProgramWorker`, by name). It holds inputs, parameters and the program, but
+It answers requests of the judge (`verify/messages/program_requests.py`). It holds inputs, parameters and the program, but
 never a seed, an expected output or a bound. The judge believes only the tensors that it wrote, and a report of tampering. An
 exception of the program is one sentence in the answer; a crash is noticed by the judge's side.
 Where to look next: `verify/program/trial.py` (the judge's side), `verify/processes/worker.py` (how a crash is noticed),
@@ -26,15 +26,35 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
-from stitchcuda.verify.inputs import rotation
+from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.integrity import device_time, tampering
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
 from stitchcuda.verify.messages import build_orders, gpu_memory, host_memory, wire
 from stitchcuda.verify.messages.device_memory import device_memory
 from stitchcuda.verify.messages.large_parameters import construct
+from stitchcuda.verify.messages.program_requests import (
+    Called,
+    CallProgram,
+    DisturbTensor,
+    IdleWork,
+    Launches,
+    LoadProgram,
+    ProfileCall,
+    ProgramLoaded,
+    ReloadState,
+    RepeatCalls,
+    Repeated,
+    RereadOutputs,
+    SkipKernels,
+    Traced,
+    WatchIdle,
+    WrittenTensors,
+)
+from stitchcuda.verify.messages.request import Answer, Done
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
-from stitchcuda.verify.messages.tensor_block import digest, fill, unpack
+from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, unpack
+from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
@@ -52,8 +72,7 @@ _TamperCheck = Callable[[], list[str]]     # returns sentences on what the progr
 
 
 class ProgramWorker:
-    """One loaded program. Each public method but `prepare` and `loaded` answers the message of its name: the message's fields
-    in, the answer's fields out.
+    """One loaded program. Each public method but `prepare` takes a request and returns its answer.
 
     `build`: sends a build order to the builder. `add_checks`: takes the two tamper checks once they exist. `judged`: false in
     `verify/program/profiled_process.py`, where a profiler must be able to record.
@@ -72,16 +91,16 @@ class ProgramWorker:
         self._target = target
         self._build = build
         self._device = "cuda" if target == "cuda" else "cpu"
-        self._program: torch.nn.Module | None = None
-        self._interceptor: Interceptor | None = None
-        self._state: StateLoading | None = None
+        self.program: torch.nn.Module      # these three after `load`; the program is called in `interceptor.running()`
+        self.interceptor: Interceptor
+        self._state: StateLoading
         self._transient: dict[str, torch.Tensor] = {}  # buffers that no state_dict holds and a forward changes
         self._inputs: list[torch.Tensor] = []  # of the last call with the same addresses, as this worker reads them back
         self._shown: list[torch.Tensor] = []  # other tensor objects for the same memory, which the program is given
         self._switches = switches(target)
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
-        self._held: list[torch.Tensor] = []
+        self._held: timed_calls.EncodedResult = (None, [])
         self._skipping = False
         self._turn = self._calls = 0
         self._add_checks = add_checks
@@ -95,25 +114,24 @@ class ProgramWorker:
             self._clock = DeviceClock()
             device_memory()
 
-    def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Builds, imports and constructs the program's `ModelNew`, and loads the reference's parameters and buffers into it."""
-        path = Path(message["program"])
-        if message["precision"] == "tf32":
+    def load(self, request: LoadProgram) -> ProgramLoaded:
+        path = Path(request.program)
+        if request.precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
         self.prepare()
         if self._target == "cuda":
-            gpu_memory.set_limit(message["gpu_bytes"])
+            gpu_memory.set_limit(request.gpu_bytes)
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
-        skip = self._target == "cuda" and bool(message.get("masked"))  # the simulator can leave out any kernel without it
-        self._interceptor = Interceptor(self._target, self._folder, self._build, skip=skip)
-        self._interceptor.install()
+        skip = self._target == "cuda" and request.masked  # the simulator can leave out any kernel without it
+        self.interceptor = Interceptor(self._target, self._folder, self._build, skip=skip)
+        self.interceptor.install()
         if self._target == "sim":
             # A device promises no order of blocks and threads, so the order is random: a program that needs one is wrong. With
             # CHECK, shared memory that nothing wrote reads as NaN, not as what the last block left there.
-            seed = 2 * secrets.randbelow(2**15) + bool(message.get("backwards"))
-            self._interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
+            seed = 2 * secrets.randbelow(2**15) + request.backwards
+            self.interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
         sys.dont_write_bytecode = True
         if self._judged:
             close_recordings()
@@ -123,50 +141,40 @@ class ProgramWorker:
         _hidden.update({name: module for name, module in sys.modules.items() if name.partition(".")[0] == "stitchcuda"})
         for name in _hidden:               # a program that imports them gets fresh copies, which measure nothing
             del sys.modules[name]
-        started = time.monotonic()
-        with self._interceptor.running():
+        with self.interceptor.running():
             module = self._import(source)
             model = getattr(module, "ModelNew", None)
             if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
                 raise ProgramError(f"{source.name} defines no class ModelNew that is an nn.Module")
-            tensors = unpack(message["init"], self._device)
-            args, kwargs = wire.decode(message["init_structure"], tensors, self._device)
-            program = construct(lambda: _construct(model, args, kwargs), message["init_seed"], self._device).to(self._device)
+            tensors = unpack(request.init, self._device)
+            args, kwargs = wire.decode(request.init_structure, tensors, self._device)
+            program = construct(lambda: _construct(model, args, kwargs), request.init_seed, self._device).to(self._device)
             if self._target == "sim":
                 simulated_device.move_to_device(program)
-        program.train(bool(message["training"]))
-        self._program = program
-        given = dict(zip(message["state_names"], unpack(message["state"], self._device), strict=True))
-        with self._interceptor.running():
-            self._state = StateLoading(program, given, message, strict=path.is_dir())
+        program.train(request.training)
+        self.program = program
+        given = dict(zip(request.state_names, unpack(request.state, self._device), strict=True))
+        with self.interceptor.running():
+            self._state = StateLoading(program, given, request, strict=path.is_dir())
         buffers = dict(program.named_buffers())
-        self._transient = {name: buffers[name].detach().clone() for name in message["transient"] if name in buffers}
-        return {
-            "kernels": self._interceptor.loaded,
-            "build_s": self._interceptor.build_s,
-            "seconds": time.monotonic() - started,
-            "missing": self._state.missing,
-            "elsewhere": self._state.elsewhere,
-            "guessed": self._state.guessed,
-            "spare": self._state.spare_sizes(),
-            "alike": self._state.names_of_alike(),
-        }
+        self._transient = {name: buffers[name].detach().clone() for name in request.transient if name in buffers}
+        return ProgramLoaded(
+            missing=self._state.missing,
+            elsewhere=self._state.elsewhere,
+            guessed=self._state.guessed,
+            spare=self._state.spare_sizes(),
+            alike=self._state.names_of_alike(),
+        )
 
-    def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Calls forward on the inputs in a block, at the last call's addresses or at new ones, and writes outputs, state and
-        inputs as they are then.
-
-        With `hold` the outputs stay alive, as with a caller who still needs them: `reread` writes them again. On the simulator
-        the answer has the bytes moved by own kernels, vendor libraries and torch's operators, and their shares.
-        """
-        program, interceptor = self.loaded()
+    def call(self, request: CallProgram) -> Called:
+        program, interceptor = self.program, self.interceptor
         self._restore()                    # may run code of the program, so it comes before this call's inputs are read
-        fresh = unpack(message.pop("inputs"), self._device)  # and the program finds no descriptor of them
-        given = self._copy_to_last_inputs(fresh) if message["same_addresses"] else add_red_zones(fresh)
+        fresh = self._take_inputs(request.inputs)
+        given = self._copy_to_last_inputs(fresh) if request.same_addresses else add_red_zones(fresh)
         # The program gets tensor objects of its own: what it does to them (such as changing their class) must not affect those
         # that are written to blocks here.
-        shown = self._shown if message["same_addresses"] else [alias(tensor) for tensor in given]
-        args, kwargs = wire.decode(message["structure"], shown, self._device)
+        shown = self._shown if request.same_addresses else [alias(tensor) for tensor in given]
+        args, kwargs = wire.decode(request.structure, shown, self._device)
         self._calls += 1
         if self._skipping:                 # each harmless poison in turn: a kernel is idle only if it is missed with none
             self._turn += 1
@@ -174,7 +182,7 @@ class ProgramWorker:
         else:                              # at times a harmless one too: it must not tell a program that kernels are skipped
             harmless = self._calls > 2 and secrets.randbelow(2)
             poison_as(secrets.choice(HARMLESS) if harmless else "nan")
-        inverted = not message["same_addresses"]
+        inverted = not request.same_addresses
         traffic: Poison = ByteTraffic(inverted=inverted) if self._target == "sim" else Poison(inverted=inverted)
         if self._target == "cuda":
             poison_cached()
@@ -185,20 +193,35 @@ class ProgramWorker:
             copies = self._copies(outputs) # while operators are recorded: none may come between
         own = loaded_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
-        if message["hold"]:
-            self._held = [alias(tensor) for tensor in outputs]
-        answer = self._write(message, copies, given) | {"structure": structure, "tampered": recorder.reasons}
-        if isinstance(traffic, ByteTraffic):
-            sums = {"own": own, "vendor": recorder.total("vendor"), "framework": recorder.total("framework")}
-            answer |= {who: moved / (sum(sums.values()) or 1) for who, moved in sums.items()}
-            answer |= {"elsewhere": sums["vendor"] + sums["framework"], "host_bytes": touched + recorder.total("read")}
-            boundary = recorder.at_boundary(*({memory_of(tensor) for tensor in tensors} for tensors in (given, outputs)))
-            # Replays count only if graphs move at least half of the bytes of vendor libraries and torch's operators; copies at
-            # the boundary, to and from the graph's static buffers, are not counted among these.
-            at_work = 2 * recorder.replayed >= answer["elsewhere"] - boundary
-            answer |= {"replays": recorder.total("replay") if at_work else 0, "boundary": boundary, "launches": launched}
-            answer["operators"] = dict(sorted(recorder.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
-        return answer
+        if request.hold:
+            self._held = structure, [alias(tensor) for tensor in outputs]
+        written = self._write(request, structure, copies, given)
+        if self._target == "cuda":
+            return Called(**vars(written), tampered=recorder.reasons)
+        vendor, framework = recorder.total("vendor"), recorder.total("framework")
+        moved, elsewhere = own + vendor + framework or 1, vendor + framework
+        boundary = recorder.at_boundary(*({memory_of(tensor) for tensor in tensors} for tensors in (given, outputs)))
+        # Replays count only if graphs move at least half of the bytes of vendor libraries and torch's operators; copies at the
+        # boundary, to and from the graph's static buffers, are not counted among these.
+        at_work = 2 * recorder.replayed >= elsewhere - boundary
+        return Called(
+            **vars(written),
+            own=own / moved,
+            vendor=vendor / moved,
+            framework=framework / moved,
+            elsewhere=elsewhere,
+            boundary=boundary,
+            launches=launched,
+            replays=recorder.total("replay") if at_work else 0,
+            host_bytes=touched + recorder.total("read"),
+            tampered=recorder.reasons,
+        )
+
+    def _take_inputs(self, block: TensorBlock) -> list[torch.Tensor]:
+        """Returns a call's inputs. The program finds no descriptor of them."""
+        tensors = unpack(block, self._device)
+        block.close()
+        return tensors
 
     def _copies(self, outputs: list[torch.Tensor]) -> list[NativeCopy]:
         """Waits for the device and returns copies of what forward returned, which no code of the program can reach."""
@@ -215,80 +238,76 @@ class ProgramWorker:
         self._synchronize()
         return copy_natively(plain, self._clock)
 
-    def _write(self, message: dict[str, Any], outputs: list[NativeCopy], given: list[torch.Tensor]) -> dict[str, Any]:
+    def _write(
+        self, request: CallProgram | RepeatCalls, structure: Any, outputs: list[NativeCopy], given: list[torch.Tensor]
+    ) -> WrittenTensors:
         """Writes copies of the outputs of a call, the inputs as they are after it, and the state that the reference's calls
-        change, to the message's blocks. Returns what the answer says of them: the layout of each, and digests of the state that
-        should not have changed."""
-        state = self._loaded_state()
-        now = state.current()
-        changing = [tensor for name, tensor in now.items() if name in state.updated]
-        written = {"outputs": [copy.tensor() for copy in outputs], "inputs_after": given, "state_after": changing}
-        return {
-            "layouts": {what: fill(message[what], tensors) for what, tensors in written.items()},
-            "digests": [digest(tensor, message["state_key"]) for name, tensor in now.items() if name not in state.updated],
-        }
+        change, to the request's blocks."""
+        now, updated = self._state.current(), self._state.updated
+        return WrittenTensors(
+            structure=structure,
+            outputs=fill(request.outputs, [copy.tensor() for copy in outputs]),
+            inputs_after=fill(request.inputs_after, given),
+            state_after=fill(request.state_after, [tensor for name, tensor in now.items() if name in updated]),
+            digests=[digest(tensor, request.state_key) for name, tensor in now.items() if name not in updated],
+        )
 
-    def reload(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Loads other parameters, as a user does after more training."""
-        _, interceptor = self.loaded()
-        given = unpack(message["state"], self._device)
-        with interceptor.running():
-            self._loaded_state().load(dict(zip(message["names"], given, strict=True)))
-        return {}
+    def reload(self, request: ReloadState) -> Done:
+        given = unpack(request.state, self._device)
+        with self.interceptor.running():
+            self._state.load(dict(zip(request.names, given, strict=True)))
+        return Done()
 
-    def disturb(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Changes some numbers of one of the program's tensors (`StateLoading.disturb`) and undoes the last such change."""
-        _, interceptor = self.loaded()
-        with interceptor.running():
-            self._loaded_state().disturb(message["number"])
-        return {}
+    def disturb(self, request: DisturbTensor) -> Done:
+        with self.interceptor.running():
+            self._state.disturb(request.number)
+        return Done()
 
-    def reread(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Writes the outputs that are held once more: later calls must not have changed them."""
-        return {"layouts": {"outputs": fill(message["outputs"], self._held)}}
+    def reread(self, request: RereadOutputs) -> WrittenTensors:
+        structure, tensors = self._held
+        return WrittenTensors(structure=structure, outputs=fill(request.outputs, tensors))
 
-    def repeat(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Makes up to `calls` further calls within `budget_s` seconds as a user makes them: nothing recorded, nothing poisoned.
+    def repeat(self, request: RepeatCalls) -> Repeated:
+        """Makes calls as a user makes them: nothing recorded, nothing poisoned, each with other contents.
 
-        A program that counts calls, to behave only while it is judged, gets past its count. Each call has other contents; one
-        of them, at a random place, has those of the block `inputs`, and its outputs are written.
+        A program that counts calls, to behave only while it is judged, gets past its count. The call on the request's inputs
+        comes at a random place.
         """
-        program, interceptor = self.loaded()
-        tensors = unpack(message.pop("inputs"), self._device)
-        rollable = [rotation.is_rollable(tensor) for tensor in tensors]
-        done, until = 0, time.monotonic() + message["budget_s"]
-        place, last = secrets.randbelow(message["calls"]), False
-        answer: dict[str, Any] = {}
+        program, interceptor = self.program, self.interceptor
+        tensors = self._take_inputs(request.inputs)
+        rollable = [timed_contents.is_rollable(tensor) for tensor in tensors]
+        done, until = 0, time.monotonic() + request.budget_s
+        place, last = secrets.randbelow(request.calls), False
+        written: WrittenTensors | None = None
         while not last:
-            last = done + 1 == message["calls"] or time.monotonic() >= until
+            last = done + 1 == request.calls or time.monotonic() >= until
             compared = done == place or (last and done < place)
-            given = rotation.roll(tensors, rollable, 0 if compared else done + 1)
-            args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in given], self._device)
+            given = timed_contents.roll(tensors, rollable, 0 if compared else done + 1)
+            args, kwargs = wire.decode(request.structure, [alias(tensor) for tensor in given], self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
                 found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
-                answer = self._write(message, self._copies(outputs), given) | {"structure": found}
+                written = self._write(request, found, self._copies(outputs), given)
             done += 1
         self._synchronize()
-        return answer | {"calls": done}
+        assert written is not None
+        return Repeated(**vars(written), calls=done)
 
-    def skip(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Leaves these kernels out of the calls that follow. Answers with the launches of each kernel since the last time."""
+    def skip(self, request: SkipKernels) -> Launches:
         launches = self._switches.take_launches()
-        self._switches.skip(message["kernels"])
-        self._skipping = bool(message["kernels"])
+        self._switches.skip(request.kernels)
+        self._skipping = bool(request.kernels)
         poison_as("nan")
-        return {"launches": launches}
+        return Launches(launches=launches)
 
-    def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Records through CUPTI what the device did in a call after a warm-up on other contents (GPU only), and writes what it
-        returned; `device_time.summarize` makes shares of the recording."""
-        program, interceptor = self.loaded()
-        asked = unpack(message.pop("inputs"), self._device)
-        rollable = [rotation.is_rollable(tensor) for tensor in asked]
-        tensors = add_red_zones(rotation.roll(asked, rollable, 3))
-        args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
+    def profile(self, request: ProfileCall) -> Traced:
+        """Records through CUPTI what the device does in a call after a warm-up on other contents."""
+        program, interceptor = self.program, self.interceptor
+        asked = self._take_inputs(request.inputs)
+        rollable = [timed_contents.is_rollable(tensor) for tensor in asked]
+        tensors = add_red_zones(timed_contents.roll(asked, rollable, 3))
+        args, kwargs = wire.decode(request.structure, [alias(tensor) for tensor in tensors], self._device)
         structure: Any = None
         returned: list[NativeCopy] = []
 
@@ -306,42 +325,33 @@ class ProgramWorker:
             found = device_time.record(
                 lambda: timed_calls.encode(program(*args, **kwargs)), restore=self._restore, renew=renew, keep=keep
             )
-        layout = fill(message["outputs"], [copy.tensor() for copy in returned])
-        return found | {"structure": structure, "layouts": {"outputs": layout}}
+        outputs = fill(request.outputs, [copy.tensor() for copy in returned])
+        return Traced(**vars(found), structure=structure, outputs=outputs)
 
-    def idle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Records what the device does for `budget_s` seconds without a call (GPU only), on one CPU core as while calls are
-        timed."""
+    def idle(self, request: WatchIdle) -> IdleWork:
+        """Records what the device does without a call, on one CPU core as while calls are timed."""
         cores = os.sched_getaffinity(0)
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {min(cores)})
         try:
-            return {"worked": device_time.record_idle(message["budget_s"])}
+            return IdleWork(worked=device_time.record_idle(request.budget_s))
         finally:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, cores)
 
-    def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
-        program, interceptor = self.loaded()
+    def time(self, request: TimingRequest) -> Answer:
+        program, interceptor = self.program, self.interceptor
 
-        def make() -> TimedCalls:
+        def prepare(request: PrepareTiming) -> TimedCalls:
             assert self._clock is not None
-            buffers = BufferRestoring(program, *self._loaded_state().tensors_to_restore(message["restore"]))
-            return TimedCalls(message, program, self._clock, device=self._device, restore=buffers.apply)
+            buffers = BufferRestoring(program, *self._state.tensors_to_restore(request.restore))
+            return TimedCalls(request, program, self._clock, device=self._device, restore=buffers.apply)
 
         with torch.no_grad(), interceptor.running():
-            self._timed, answer = timed_calls.handle_message(self._timed, message, make)
+            self._timed, answer = timed_calls.answer_request(self._timed, request, prepare)
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
-
-    def loaded(self) -> tuple[torch.nn.Module, Interceptor]:
-        """Returns the program, and the interceptor in whose `running` context it must be called. Raises `ProgramError` before
-        `load`."""
-        if self._program is None or self._interceptor is None:
-            raise ProgramError("no program is loaded")
-        return self._program, self._interceptor
 
     def _import(self, source: Path) -> Any:
         if not source.is_file():
@@ -357,19 +367,13 @@ class ProgramWorker:
 
     def _restore(self) -> None:
         """Gives parameters and buffers their values from before the first call: a call must not profit from the one before."""
-        program, interceptor = self.loaded()
         with torch.no_grad():
-            if (state := self._loaded_state()).changed():
-                with interceptor.running():
-                    state.restore()
-            for name, buffer in program.named_buffers() if self._transient else ():
+            if self._state.changed():
+                with self.interceptor.running():
+                    self._state.restore()
+            for name, buffer in self.program.named_buffers() if self._transient else ():
                 if name in self._transient and buffer.shape == self._transient[name].shape:
                     buffer.copy_(self._transient[name])
-
-    def _loaded_state(self) -> StateLoading:
-        if self._state is None:
-            raise ProgramError("no program is loaded")
-        return self._state
 
     def _copy_to_last_inputs(self, fresh: list[torch.Tensor]) -> list[torch.Tensor]:
         """Copies new contents to the addresses of the last inputs, where layouts are the same: a program that caches results by
@@ -403,36 +407,33 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     worker = ProgramWorker(scratch, target, build_orders.order_over(channel), add_checks)
     with contextlib.suppress(Exception):   # what fails here fails again, and is reported, when a program is loaded
         worker.prepare()
-    handlers = {
-        "load": worker.load,
-        "call": worker.call,
-        "skip": worker.skip,
-        "reread": worker.reread,
-        "reload": worker.reload,
-        "disturb": worker.disturb,
-        "repeat": worker.repeat,
-        "profile": worker.profile,
-        "idle": worker.idle,
-        "time": worker.time,
-    }
+    answered: list[tuple[type, Callable[[Any], Answer]]] = [
+        (LoadProgram, worker.load), (CallProgram, worker.call), (SkipKernels, worker.skip), (RereadOutputs, worker.reread),
+        (ReloadState, worker.reload), (DisturbTensor, worker.disturb), (RepeatCalls, worker.repeat),
+        (ProfileCall, worker.profile), (WatchIdle, worker.idle), *((kind, worker.time) for kind in TIMING_REQUESTS),
+    ]  # fmt: skip
+    handlers = {kind.__name__: (kind, handler) for kind, handler in answered}
     # These functions are bound before there is a program that could replace them. The tamper checks run here, through local
     # variables and not by name, so that a replaced function cannot hide that it was replaced. They are in a tuple, because a
     # program could empty a list. A program that obtained this frame could still rebind these variables: `tampering.watch` makes
     # looking for frames fail, and reports it.
     receive, send = channel.receiver(), channel.sender()
-    take = wire.take_blocks
+    take, fields_of = wire.take_blocks, vars
     while True:
         message = take(receive())
+        token = message.pop("id")
+        make, handle = handlers[message.pop("do")]
         try:
-            answer = handlers[message["do"]](message)
+            answer = handle(make(**message))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             answer = describe_failure(error, worker._folder)
-        if message["do"] in ("load", "call", "repeat") or message.get("mode") == "release":  # not while calls are timed
+        fields = fields_of(answer)
+        if "tampered" in fields:           # not while calls are timed
             found = [sentence for check in checks for sentence in check()]
-            answer = answer | {"tampered": [*answer.get("tampered", []), *found]}
-        send(answer | {"id": message["id"]})
+            fields = fields | {"tampered": [*fields["tampered"], *found]}
+        send(fields | {"id": token})
 
 
 def _construct(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:

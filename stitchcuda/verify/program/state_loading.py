@@ -18,6 +18,7 @@ import torch
 
 from stitchcuda.counts import counted
 from stitchcuda.verify.inputs.reseeding import is_constant
+from stitchcuda.verify.messages.program_requests import LoadSettings
 from stitchcuda.verify.program.buffer_restoring import held_tensor
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
@@ -35,16 +36,11 @@ class StateLoading:
     constants.
     """
 
-    def __init__(self, program: torch.nn.Module, values: State, message: Mapping[str, Any], *, strict: bool) -> None:
-        """Loads `values`, by the reference's names.
-
-        `message`: the judge's "load" message; used are `updated` (names that the reference's calls change), `parameters` (names
-        that are parameters), `tied` (name: first name of the same memory), `kept` (names that the program may lack) and `alike`
-        (interchangeable constants). `strict`: names and shapes must be the reference's. Raises `ProgramError`, and `OtherState`
-        where the program lacks more than `kept`.
-        """
+    def __init__(self, program: torch.nn.Module, values: State, settings: LoadSettings, *, strict: bool) -> None:
+        """Loads `values`, by the reference's names. `strict`: names and shapes must be the reference's. Raises `ProgramError`,
+        and `OtherState` where the program lacks more than `kept` of the settings."""
         self._program = program
-        self.updated = frozenset(message["updated"])
+        self.updated = frozenset(settings.updated)
         self._values = dict(values)
         self._sources: dict[str, str] = {}  # key given to load_state_dict: the reference's name whose value it gets
         self._places: dict[str, str] = {}  # the reference's name: the name in the program's state_dict
@@ -60,15 +56,15 @@ class StateLoading:
         absent = [name for name in values if name not in own]
         if strict and (absent or own.keys() - values.keys()):
             raise ProgramError(_sentence(absent, [name for name in own if name not in values]))
-        if not own and message["parameters"] and not strict:  # it could have constants of the reference compiled in
-            parameters = counted(len(message["parameters"]), "parameter")
-            matter = "matters" if len(message["parameters"]) == 1 else "matter"
+        if not own and settings.parameters and not strict:  # it could have constants of the reference compiled in
+            parameters = counted(len(settings.parameters), "parameter")
+            matter = "matters" if len(settings.parameters) == 1 else "matter"
             raise ProgramError(f"the program has no state, and the reference's {parameters} {matter}")
         same = {name: name for name in values if name in own and own[name].shape == values[name].shape}
         self._sources |= same
         self._places |= same
         if len(same) < len(values):
-            self._match_other_names(own, message, strict=strict)
+            self._match_other_names(own, settings, strict=strict)
         self.load(self._values)
 
     def load(self, values: State) -> None:
@@ -131,13 +127,13 @@ class StateLoading:
         places = {self._places[name]: name for name in names if name in self._places}
         return {key: _reshape_as(self._values[name], own[key]) for key, name in places.items()}, own
 
-    def _match_other_names(self, own: dict[str, torch.Tensor], message: Mapping[str, Any], *, strict: bool) -> None:
+    def _match_other_names(self, own: dict[str, torch.Tensor], settings: LoadSettings, *, strict: bool) -> None:
         before = {key: tensor.detach().clone() for key, tensor in own.items() if key not in self._places}
         filled, left = self._match_by_hook(before, strict=strict)
-        tied: dict[str, str] = message["tied"]
-        wanted = [name for name in left if name not in message["kept"] and tied.get(name, name) == name]
+        tied = settings.tied
+        wanted = [name for name in left if name not in settings.kept and tied.get(name, name) == name]
         free = {key: tensor for key, tensor in before.items() if key not in filled}
-        self._match_by_shape(wanted, free, set(message["parameters"]), set(message["alike"]))
+        self._match_by_shape(wanted, free, set(settings.parameters), set(settings.alike))
         for name in left:                  # a second name of the same memory in the reference: the first is enough
             if (place := self._places.get(tied.get(name, ""))) is not None:
                 self._places[name] = place
@@ -146,7 +142,7 @@ class StateLoading:
         self.missing = [name for name in left if name not in self._places and name not in self.elsewhere]
         spare = [key for key, was in free.items() if key not in self._sources and _is_plain(was)]
         self.spare = [(own[key], before[key]) for key in spare]
-        if not set(self.missing) <= set(message["kept"]):
+        if not set(self.missing) <= set(settings.kept):
             raise OtherState(_sentence(self.missing, spare), self.missing, sum(self.spare_sizes()))
 
     def spare_sizes(self) -> list[int]:

@@ -16,47 +16,71 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
-from stitchcuda.state import OutputError, Precision, Target, Tier
+from stitchcuda.state import OutputError, Target, Tier
 from stitchcuda.tools.build.kernel_names import in_sources
-from stitchcuda.verify.compare.bound import Bound, bounds_as_json
-from stitchcuda.verify.inputs.input_terms import ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import Ask, InputSet, SecretInputs, shorten_list
+from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.reference_requests import (
+    Ask,
+    CompareAnswer,
+    Construction,
+    FindChanged,
+    Forget,
+    InputSet,
+    Lend,
+    Receive,
+)
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
+from stitchcuda.verify.integrity.device_time import RecordedWork
+from stitchcuda.verify.messages.program_requests import (
+    Called,
+    CallProgram,
+    DisturbTensor,
+    LoadProgram,
+    LoadSettings,
+    ProfileCall,
+    ProgramLoaded,
+    ReloadState,
+    RepeatCalls,
+    Repeated,
+    RereadOutputs,
+    Traced,
+    WatchIdle,
+    WrittenTensors,
+)
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
-_ANSWER = ("outputs", "inputs_after", "state_after")
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
 _MOST_NAMED = 200                          # characters of a name that a worker reported, in a message
 
+_Reply = TypeVar("_Reply", bound=WrittenTensors)
+_Reply_co = TypeVar("_Reply_co", bound=WrittenTensors, covariant=True)
+
 
 @dataclass(frozen=True)
-class Construction:
-    """How the reference worker constructed the model, so that a program is constructed in the same way."""
+class ProgramAnswer(Generic[_Reply_co]):
+    """One call's answer, which the reference worker holds: its name there, the outputs' paths, and what the worker said of it,
+    which may be false."""
 
-    init: TensorBlock                      # the tensors among the constructor's arguments
-    init_structure: Any                    # the arguments, with places for these tensors (`verify/messages/wire.py`)
-    init_seed: int
-    training: bool
-    state_names: list[str]                 # keys of the reference's state_dict, in its order
-    precision: Precision
-    gpu_bytes: int = 0                     # the user's limit of the GPU's memory
-    state: tuple[ReferenceTensor, ...] = ()  # facts about each of these names
+    key: str
+    names: tuple[str, ...]
+    reply: _Reply_co
 
 
 class Trial:
     """One program in one worker.
 
     `state_names`: names of the reference's state that the program gives back after a call. `notes`: remarks for the verdict.
-    `loaded`: the worker's reply to "load", `load_message` what it was sent. `guessed`: names of the reference's state that the
-    program got by shape alone. After `profile` (GPU): `traced` is what the profiler recorded, `own` the names of the program's
-    own kernels, `own_launches` the launches of each by its full name in the trace.
+    `settings`: how it was loaded. `guessed`: names of the reference's state that the program got by shape alone. `spare`,
+    `alike`: as in `ProgramLoaded`. After `profile` (GPU): `traced` is what the profiler recorded, `own` the names of the
+    program's own kernels, `own_launches` the launches of each by its full name in the trace.
     """
 
     def __init__(
@@ -72,16 +96,17 @@ class Trial:
         self.state = built.state
         self.state_names = built.state_names
         self.notes: list[str] = []
-        self.load_message: dict[str, Any] = {}
-        self.loaded: dict[str, Any] = {}
-        self.own_launches: dict[str, int] = {}
-        self.traced: dict[str, Any] = {}
-        self.own: tuple[str, ...] = ()
+        self.settings: LoadSettings | None = None
         self.guessed: list[str] = []
+        self.spare: list[int] = []
+        self.alike: list[str] = []
+        self.traced: Traced | None = None
+        self.own: tuple[str, ...] = ()
+        self.own_launches: dict[str, int] = {}
         self._answers: list[str] = []      # the answers that the reference worker holds, the last one last
-        self._held: ProgramAnswer | None = None  # the answer whose outputs the worker still holds
+        self._held: ProgramAnswer[Called] | None = None  # the answer whose outputs the worker still holds
 
-    def load(self, program: Path, *, cache: Path, arch: str, masked: bool = False) -> None:
+    def load(self, program: Path, *, masked: bool = False) -> None:
         """Builds and constructs the program (a folder or a single file) with the secret parameters. Raises `WorkerFailed`.
 
         `masked`: its kernels are built so that they can be left out one by one (`verify/ablation/ablation.py`).
@@ -90,43 +115,38 @@ class Trial:
         # Only a single-file program may lack some of the reference's state, and only what has the constructor's values.
         secret = self._secret_inputs
         kept = set(secret.kept if secret.renewed else self.built.state_names) if program.is_file() else set()
-        self.load_message = {
-            "program": str(program),
-            "cache": str(cache),
-            "arch": arch,
-            "init_structure": self.built.init_structure,
-            "init_seed": self.built.init_seed,
-            "training": self.built.training,
-            "precision": self.built.precision,
-            "gpu_bytes": self.built.gpu_bytes,
-            "state_names": self.built.state_names,
-            "parameters": [tensor.name for tensor in self.built.state if tensor.parameter],
-            "tied": {tensor.name: tensor.tied for tensor in self.built.state},
-            "kept": sorted(kept),
-            "alike": [name for group in self._secret_inputs.alike for name in group],
-            "transient": self._secret_inputs.transient_buffers(self.built.state_names),
-            "updated": self._secret_inputs.updated_buffers(),
-            "masked": masked,
-            "backwards": self._secret_inputs.backwards != masked,
-        }
-        init, state = self._lend(self.built.init, self._secret_inputs.state)
-        self.loaded = self._worker.ask(
-            "load", seconds=self._limits.start_s, doing="building and constructing ModelNew", init=init, state=state,
-            **self.load_message,
+        self.settings = LoadSettings(
+            program=str(program),
+            precision=self.built.precision,
+            gpu_bytes=self.built.gpu_bytes,
+            init_structure=self.built.init_structure,
+            init_seed=self.built.init_seed,
+            training=self.built.training,
+            masked=masked,
+            backwards=secret.backwards != masked,
+            state_names=self.built.state_names,
+            parameters=[tensor.name for tensor in self.built.state if tensor.parameter],
+            tied={tensor.name: tensor.tied for tensor in self.built.state},
+            kept=sorted(kept),
+            alike=[name for group in secret.alike for name in group],
+            transient=secret.transient_buffers(self.built.state_names),
+            updated=secret.updated_buffers(),
+        )
+        init, state = self._ask(Lend((self.built.init, secret.state))).blocks
+        loaded = self._worker.ask(
+            LoadProgram(init=init, state=state, **vars(self.settings)),
+            seconds=self._limits.start_s, doing="building and constructing ModelNew",
         )  # fmt: skip
-        self._check_tampering(self.loaded)
-        self.notes += [str(note) for library in self._worker.built for note in library.get("notes", ())]
-        self._note_state(kept, program)
+        _check_tampering(loaded.tampered)
+        self.spare, self.alike = loaded.spare, loaded.alike
+        self.notes += [note for _, built in self._worker.builds for note in built.notes]
+        if program.is_file():
+            self._note_state(kept, loaded)
 
-    def _note_state(self, kept: set[str], program: Path) -> None:
+    def _note_state(self, kept: set[str], loaded: ProgramLoaded) -> None:
         """Notes what a single-file program took otherwise than by name. Names come from the judge's own lists; the worker's
-        reply only says which of them are concerned."""
-        if program.is_dir():
-            return
-        missing, elsewhere = ({str(name) for name in names} if isinstance(names := self.loaded.get(field), list) else set()
-                              for field in ("missing", "elsewhere"))  # fmt: skip
-        reply = self.loaded.get("guessed")
-        guessed = reply if isinstance(reply, dict) else {}
+        answer only says which of them are concerned."""
+        missing, elsewhere, guessed = set(loaded.missing), set(loaded.elsewhere), loaded.guessed
         self.guessed = [name for name in self.built.state_names if name in guessed]
         lacking = [name for name in self.built.state_names if name in self._secret_inputs.kept or name in kept & missing]
         if lacking:
@@ -139,170 +159,134 @@ class Trial:
             equal = f"limited: {shorten_list(some)} had equal values where their shapes are"
             self.notes.append(f"{equal}: which is which does not show")
         elif self.guessed:
-            pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
+            pairs = [f"{guessed[name][:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
             self.notes.append(f"{shorten_list(pairs)}, by shape: name them as the reference does, or rename in a load hook")
         gone = elsewhere | (kept & missing)
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
-    def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> ProgramAnswer:
+    def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> ProgramAnswer[Called]:
         """Calls the program's forward once; the reference worker reads what it wrote. Raises `WorkerFailed`.
 
         `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
         keeps the outputs alive for `reread`.
         """
         inputs, rooms = self._prepare(given)
-        reply = self._worker.ask(
-            "call",
-            seconds=self._limits.call_s,
-            doing="running forward",
-            inputs=inputs,
-            structure=given.structure,
-            same_addresses=same_addresses,
-            hold=hold,
-            state_key=self._secret_inputs.state.key,
-            **rooms,
-        )
-        self._check_tampering(reply)
-        answer = self._receive(reply, with_layouts(rooms, reply))
+        request = CallProgram(
+            inputs=inputs, structure=given.structure, same_addresses=same_addresses, hold=hold,
+            state_key=self._secret_inputs.state.key, **rooms,
+        )  # fmt: skip
+        reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
+        _check_tampering(reply.tampered)
+        answer = self._receive(reply, rooms)
         self._held = answer if hold else self._held
         return answer
-
-    def _lend(self, *blocks: TensorBlock) -> list[TensorBlock]:
-        """Returns what the program's worker may be given in place of these blocks."""
-        lent: list[TensorBlock] = self._ask("lend", blocks=list(blocks), rooms={})["blocks"]
-        return lent
 
     def _prepare(self, given: InputSet) -> tuple[TensorBlock, dict[str, TensorBlock]]:
         """Returns (the inputs for the worker, the blocks into which it writes its answer)."""
         most = {"outputs": given.most_bytes, "inputs_after": given.inputs.size + _SPARE}
         facts = zip(given.names, given.output_facts, strict=True)
         most["state_after"] = _SPARE + sum(2 * fact.bytes for name, fact in facts if name.startswith("buffer:"))
-        made = self._ask("lend", blocks=[given.inputs], rooms=most)
-        return made["blocks"][0], made["rooms"]
+        made = self._ask(Lend((given.inputs,), most))
+        return made.blocks[0], made.rooms
 
-    def _receive(self, reply: dict[str, Any], written: dict[str, TensorBlock]) -> ProgramAnswer:
-        """Has the reference worker copy an answer, which lies in the blocks `written`. Of earlier answers it keeps the last one
+    def _receive(self, reply: _Reply, rooms: dict[str, TensorBlock]) -> ProgramAnswer[_Reply]:
+        """Has the reference worker copy an answer, which lies in the blocks `rooms`. Of earlier answers it keeps the last one
         and that which is held."""
         kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
-        stale, key = [earlier for earlier in self._answers if earlier not in kept], secrets.token_hex(8)
-        found = self._ask(
-            "receive", answer=key, forget=stale, structure=reply.get("structure"), digests=reply.get("digests"),
-            **dict.fromkeys(_ANSWER) | written,
-        )  # fmt: skip
+        stale, key = tuple(earlier for earlier in self._answers if earlier not in kept), secrets.token_hex(8)
+        found = self._ask(Receive(key, reply.structure, reply.digests, **with_layouts(rooms, reply), forget=stale))
         self._answers = [earlier for earlier in self._answers if earlier in kept]
-        if "unreadable" in found:
-            raise WorkerFailed("error", f"the program's outputs cannot be read: {found['unreadable']}")
+        if found.unreadable:
+            raise WorkerFailed("error", f"the program's outputs cannot be read: {found.unreadable}")
         self._answers.append(key)
-        return ProgramAnswer(key, tuple(found["names"]), reply)
+        return ProgramAnswer(key, found.names, reply)
 
     def forget(self) -> None:
         """Has the reference worker drop all answers of this program."""
         answers, self._answers, self._held = self._answers, [], None
         if answers:
-            self._ask("forget", forget=answers)
+            self._ask(Forget(tuple(answers)))
 
     def find_overwritten(self, given: InputSet) -> list[str]:
         """Returns which of the outputs that the worker holds have changed since they were returned. Raises `WorkerFailed`."""
         if self._held is None:
             return []
-        rooms = self._ask("lend", blocks=[], rooms={"outputs": given.most_bytes})["rooms"]
-        reply = self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", **rooms)
-        now = self._receive(self._held.reply, with_layouts(rooms, reply))
-        return self.find_changed(self._held, now)
+        rooms = self._ask(Lend(rooms={"outputs": given.most_bytes})).rooms
+        request = RereadOutputs(**rooms)
+        now = self._worker.ask(request, seconds=self._limits.call_s, doing="showing earlier outputs")
+        return self.find_changed(self._held, self._receive(now, rooms))
 
-    def find_changed(self, before: ProgramAnswer, after: ProgramAnswer) -> list[str]:
+    def find_changed(self, before: ProgramAnswer[WrittenTensors], after: ProgramAnswer[WrittenTensors]) -> list[str]:
         """Returns which outputs of one answer another one lacks, or has with other bits. Both must be among the last two, or
         held."""
-        return list(self._ask("find_changed", before=before.key, after=after.key)["names"])
+        return list(self._ask(FindChanged(before.key, after.key)).names)
 
-    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer:
+    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer[Repeated]:
         """Makes up to `calls` further calls within `seconds`, without recording operators or poisoning memory.
 
         One of them, at a random place, gets the inputs `given`, and what it wrote is returned; the others get shifted contents.
         Raises `WorkerFailed`.
         """
         inputs, rooms = self._prepare(given)
-        reply = self._worker.ask(
-            "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
-            calls=calls, budget_s=seconds, state_key=self._secret_inputs.state.key, **rooms,
+        request = RepeatCalls(
+            inputs=inputs, structure=given.structure, calls=calls, budget_s=seconds,
+            state_key=self._secret_inputs.state.key, **rooms,
         )  # fmt: skip
-        self._check_tampering(reply)
-        return self._receive(reply, with_layouts(rooms, reply))
-
-    def _check_tampering(self, answer: dict[str, Any]) -> None:
-        """Raises `WorkerFailed` where the worker reports tampering. That it reports none proves nothing."""
-        if found := answer.get("tampered"):
-            what = "; ".join(map(str, found if isinstance(found, list) else [found]))[:500]
-            raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
+        reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
+        _check_tampering(reply.tampered)
+        return self._receive(reply, rooms)
 
     def compare(
-        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound], *, outputs_only: bool = False
+        self, given: InputSet, answer: ProgramAnswer[WrittenTensors], bounds: dict[str, Bound], *, outputs_only: bool = False
     ) -> tuple[list[OutputError], list[str]]:
         """Compares a call on `given` with the reference. Returns (the error of every output and updated buffer with its bound,
         sentences on everything that is wrong; none means that the call is right).
 
         `bounds`: by output's name. `outputs_only`: neither inputs nor state came back. Each answer can be compared once.
         """
-        found = self._ask(
-            "compare",
-            answer=answer.key,
-            set=given.message(),
-            measures=[measure.model_dump(mode="json") for measure in given.measures],
-            bounds=bounds_as_json(bounds),
-            lenient=given.lenient,
-            outputs_only=outputs_only,
-            state=self._secret_inputs.state,
-            given_back=self.state_names,
-        )
-        for remark in found["remarks"]:
+        state, names = self._secret_inputs.state, tuple(self.state_names)
+        found = self._ask(CompareAnswer(answer.key, given, bounds, outputs_only=outputs_only, state=state, given_back=names))
+        for remark in found.remarks:
             self.remark(remark)
-        return [OutputError.model_validate(error) for error in found["errors"]], list(found["reasons"])
+        return list(found.errors), list(found.reasons)
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
         try:
-            answer = self._receive({"structure": call.structure}, call.blocks)
+            answer = self._receive(call.written, call.blocks)
         except WorkerFailed as failure:
             return [str(failure)]
         return self.compare(given, answer, secret_inputs.bounds(len(secret_inputs.sets)))[1]
 
-    def profile(self, given: InputSet, bounds: dict[str, Bound]) -> tuple[dict[str, Any], list[str]]:
-        """Profiles one call (GPU only). Returns (shares of device time as `device_time.summarize` gives them, what is wrong
-        with the outputs of that call). Raises `WorkerFailed`.
+    def profile(self, given: InputSet, bounds: dict[str, Bound]) -> tuple[RecordedWork, list[str]]:
+        """Profiles one call (GPU only). Returns (who did its work, what is wrong with its outputs). Raises `WorkerFailed`.
 
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        made = self._ask("lend", blocks=[given.inputs], rooms={"outputs": given.most_bytes})
-        (inputs,), rooms = made["blocks"], made["rooms"]
-        self.traced = self._worker.ask(
-            "profile",
-            seconds=self._limits.call_s,
-            doing="running forward under the profiler",
-            inputs=inputs,
-            structure=given.structure,
-            **rooms,
+        made = self._ask(Lend((given.inputs,), {"outputs": given.most_bytes}))
+        (inputs,), rooms = made.blocks, made.rooms
+        request = ProfileCall(inputs=inputs, structure=given.structure, **rooms)
+        self.traced = traced = self._worker.ask(
+            request, seconds=self._limits.call_s, doing="running forward under the profiler"
         )
-        answer = self._receive(self.traced, with_layouts(rooms, self.traced))
+        answer = self._receive(traced, rooms)
         reasons = self.compare(given, answer, bounds, outputs_only=True)[1]
-        paths = (library["path"] for library in self._worker.built if library.get("path"))
-        built = device_time.built_kernels(Path(str(path)) for path in paths)
+        built = device_time.built_kernels(Path(built.path) for _, built in self._worker.builds if built.path)
         self.own = built or in_sources(self._worker.code or Path())
-        summary = device_time.summarize(self.traced, self.own)
-        self.own_launches = summary["own_launches"]
-        return summary, reasons
+        work = device_time.summarize(traced, self.own)
+        self.own_launches = work.own_launches
+        return work, reasons
 
     def idle(self, seconds: float) -> str:
         """Watches the device for so many seconds in which nobody calls the program (GPU only). Returns "" or a reason against
         the program: it worked there, or failed."""
         try:
-            reply = self._worker.ask("idle", seconds=seconds + self._limits.call_s, doing="doing nothing", budget_s=seconds)
+            most = seconds + self._limits.call_s
+            worked = self._worker.ask(WatchIdle(budget_s=seconds), seconds=most, doing="doing nothing").worked
         except WorkerFailed as failure:
             return str(failure)
-        worked = reply.get("worked")
-        if not isinstance(worked, list):
-            return "it does not say what it does while nobody calls it"
-        return f"it works on the device while nobody calls it ({str(worked[0])[:_MOST_NAMED]})" if worked else ""
+        return f"it works on the device while nobody calls it ({worked[0][:_MOST_NAMED]})" if worked else ""
 
     @property
     def protections(self) -> Protections:
@@ -328,11 +312,9 @@ class Trial:
         """
         self._secret_inputs = other
         try:
-            (state,) = self._lend(other.state)
-            self._worker.ask(
-                "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
-                names=self.built.state_names,
-            )  # fmt: skip
+            (state,) = self._ask(Lend((other.state,))).blocks
+            request = ReloadState(state=state, names=self.built.state_names)
+            self._worker.ask(request, seconds=self._limits.call_s, doing="taking other parameters")
             given = other.sets[0]
             wrong = self.compare(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:
@@ -340,19 +322,6 @@ class Trial:
                 raise
             return f"limited: parameters cannot be loaded again after the first call: {str(failure)[:200]}"
         return "limited: parameters loaded after the first call are not taken over: load them before" if wrong else ""
-
-    @property
-    def spare(self) -> list[int]:
-        """How many numbers each tensor has that corresponds to nothing in the reference, as the worker reports."""
-        sizes = self.loaded.get("spare")
-        return [max(0, size) if type(size) is int else 0 for size in sizes] if isinstance(sizes, list) else []
-
-    @property
-    def alike(self) -> list[str]:
-        """For each tensor that got the value of an interchangeable constant, the reference's name of that constant, as the
-        worker reports."""
-        names = self.loaded.get("alike")
-        return [str(name) for name in names] if isinstance(names, list) else []
 
     def is_correct(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
         """Calls the program and returns whether every output is within its bound. Raises `WorkerFailed`."""
@@ -367,7 +336,8 @@ class Trial:
         for _ in range(_CHANGES):
             changed = False
             try:
-                self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
+                request = DisturbTensor(number=number)
+                self._worker.ask(request, seconds=self._limits.call_s, doing="taking other parameters")
                 changed = True
                 if self.is_correct(given, bounds):
                     return False
@@ -383,22 +353,10 @@ class Trial:
             self.notes.append(note)
 
 
-@dataclass(frozen=True)
-class ProgramAnswer:
-    """One call's answer, which the reference worker holds: its name there, the outputs' paths, and the worker's reply.
-
-    `reply` may be false: the program's process wrote it.
-    """
-
-    key: str
-    names: tuple[str, ...]
-    reply: dict[str, Any]
-
-
-def read_count(reply: dict[str, Any], name: str) -> int:
-    """Returns a whole number in a worker's reply, or 0 where there is none or it is not positive."""
-    value = reply.get(name, 0)
-    return value if type(value) is int and 0 < value < 2**63 else 0
+def _check_tampering(found: list[str]) -> None:
+    """Raises `WorkerFailed` where the worker reports tampering. That it reports none proves nothing."""
+    if found:
+        raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {'; '.join(found)[:500]}")
 
 
 @dataclass(frozen=True)

@@ -9,89 +9,50 @@ Each mode is timed in another process, in turns with eager calls and with a cold
 baseline is the fastest one whose outputs agree with the reference within the judge's error bound. A mode that fails or takes
 longer than LIMIT_S says why; the others are timed all the same. Times are cached by reference, precision, GPU, driver and
 torch. No generated program is run here, and the verdict does not depend on these times.
-Where to look next: `verify/reference/baselines_process.py` (starting the process), `verify/reference/baselines_worker.py`
-(what it times and how).
+Where to look next: `verify/reference/baseline_times.py` (the records), `verify/reference/baselines_worker.py` (what is timed in
+the process, and how).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import math
+import os
+import select
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Literal, get_args
 
 from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.state import Digest, Precision, Record
+from stitchcuda.sandbox.limits import clean_environment
+from stitchcuda.state import Precision
 from stitchcuda.store import write_atomically
 from stitchcuda.tools.device.ceilings import torch_versions
 from stitchcuda.tools.device.nvidia_smi import first_gpu
 from stitchcuda.tools.device.toolkit import user_cache
-from stitchcuda.verify.reference.baselines_process import WorkerLines, start_worker
+from stitchcuda.verify.reference.baseline_times import (
+    MODES,
+    BaselineLine,
+    BaselineOrder,
+    BaselineTime,
+    BaselineTimes,
+    Mode,
+    format_table,
+)
 
-Mode = Literal["eager", "graph", "compile", "max-autotune"]
-MODES: tuple[Mode, ...] = get_args(Mode)
 LIMIT_S = 120.0                            # for each mode: compiling, comparing, timing
+_LONGEST_WAIT_S = 3600.0                   # until other timings on the same GPU have ended
 SETUP_S = 600.0                            # importing torch, loading the reference, its outputs in float64
-
-
-class BaselineTime(Record):
-    """The time of one mode. `ms` is None where it was not timed; then `failed` says why."""
-
-    mode: Mode
-    ms: float | None = None                # median of one call
-    low_ms: float | None = None            # 95 % interval
-    high_ms: float | None = None
-    eager_ms: float | None = None          # median of eager calls in turns with these, in the same process
-    samples: int = 0                       # blocks of calls that the median is of
-    compile_s: float = 0.0                 # seconds until the first call had returned; for a graph, until it was captured
-    agrees: bool | None = None             # with the reference, within the bound that a program is given
-    precision: str = ""                    # what matrix products, convolutions and autocast were set to
-    note: str = ""                         # graph breaks, the output that disagrees, ...
-    failed: str = ""
-    passing: bool = False                  # the failure may pass, such as a full memory: it is not cached
-    limit_s: float = 0.0                   # seconds that it was given
-
-    @property
-    def speedup(self) -> float | None:
-        """How many times faster than eager; None where either was not timed."""
-        return self.eager_ms / self.ms if self.ms and self.eager_ms else None
-
-
-class BaselineTimes(Record):
-    """The times of all modes for one reference on one machine."""
-
-    reference: Digest                      # SHA-256 of its file
-    name: str
-    device: str                            # the GPU's name, or "cpu"
-    driver: str = ""
-    torch: str = ""
-    cuda: str = ""                         # the CUDA version that torch was built for
-    requested: Precision = "reference"
-    times: tuple[BaselineTime, ...] = ()
-    skipped: str = ""                      # why nothing was timed at all
-    notes: tuple[str, ...] = ()
-
-    @property
-    def best(self) -> BaselineTime | None:
-        """The fastest mode whose outputs agree with the reference; None where there is none."""
-        timed = [time for time in self.times if time.ms is not None and time.agrees]
-        return min(timed, key=lambda time: time.ms or 0.0, default=None)
-
-    def find(self, mode: Mode) -> BaselineTime | None:
-        return next((time for time in self.times if time.mode == mode), None)
-
-    @property
-    def cache_key(self) -> str:
-        """The cache's file name: a hash of everything that a time depends on."""
-        about = self.model_dump_json(exclude={"times", "skipped", "notes", "name"})
-        return hashlib.sha256(about.encode()).hexdigest()[:24]
 
 
 def time_baselines(
@@ -143,44 +104,15 @@ def time_baselines(
     return known.model_copy(update={"times": times, "skipped": "" if times else skipped, "notes": notes})
 
 
-def format_table(found: BaselineTimes) -> str:
-    """Returns the times as a table for people and prompts, one line for each mode, ending with the best and the notes."""
-    where = ", ".join(filter(None, [found.device, f"driver {found.driver}" if found.driver else "", f"torch {found.torch}"]))
-    if found.skipped:
-        return f"baselines of {found.name}: not timed ({found.skipped})"
-    rows = [("baseline", "ms", "95 % interval", "over eager", "compile s", "agrees")]
-    rows += [_row(time) for time in found.times]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [f"baselines of {found.name} on {where}; precision {found.requested}; medians, cold L2"]
-    for row, time in zip(rows, (None, *found.times), strict=True):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join([*cells, _remarks(time) if time else ""]).rstrip())
-    best = found.best
-    lines.append(f"best: {best.mode}, {best.ms:.4f} ms" if best else "best: none agrees with the reference")
-    return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
-
-
-def _remarks(time: BaselineTime) -> str:
-    return "; ".join(filter(None, [time.precision, time.note, f"failed: {time.failed}" if time.failed else ""]))
-
-
-def _row(time: BaselineTime) -> tuple[str, str, str, str, str, str]:
-    agrees = {True: "yes", False: "NO", None: "-"}[time.agrees]
-    if time.ms is None:
-        return time.mode, "-", "-", "-", "-", agrees
-    over = f"{time.speedup:.2f}x" if time.speedup else "-"
-    return time.mode, f"{time.ms:.4f}", f"{time.low_ms:.4f} to {time.high_ms:.4f}", over, f"{time.compile_s:.1f}", agrees
-
-
 def _time_missing(
-    reference: Path, precision: Precision, device: str, modes: list[Mode], limit_s: float
+    reference: Path, precision: Precision, device: Literal["cuda", "cpu"], modes: list[Mode], limit_s: float
 ) -> tuple[list[BaselineTime], str]:
     """Returns (times, why the rest is missing). After a mode that ended its worker process, the next modes get a new one."""
     found: list[BaselineTime] = []
     with tempfile.TemporaryDirectory(prefix="stitchcuda-baselines-", ignore_cleanup_errors=True) as scratch:
         while missing := modes[len(found):]:
-            order = {"reference": str(reference), "precision": precision, "device": device, "modes": missing}
-            with start_worker(order, Path(scratch)) as answers:
+            order = BaselineOrder(reference=reference, precision=precision, device=device, modes=tuple(missing))
+            with _start_worker(order, Path(scratch)) as answers:
                 times, failure = _read_times(answers, missing, limit_s)
             found += times
             if failure:
@@ -188,22 +120,22 @@ def _time_missing(
     return found, ""
 
 
-def _read_times(answers: WorkerLines, modes: Sequence[Mode], limit_s: float) -> tuple[list[BaselineTime], str]:
+def _read_times(answers: _WorkerLines, modes: Sequence[Mode], limit_s: float) -> tuple[list[BaselineTime], str]:
     """Reads one worker's answers until it ends, fails or is late. Returns (times of the first of `modes`, "" or why no worker
     can time this reference)."""
     ready = answers.next(SETUP_S)
     if ready is None:
         return [], f"the reference could not be prepared: {answers.why_ended(SETUP_S)}"
-    if "bad_input" in ready:
-        raise BadInput(ready["bad_input"])
+    if ready.bad_input:
+        raise BadInput(ready.bad_input)
     found: list[BaselineTime] = []
     for mode in modes:
         answer = answers.next(limit_s)
-        if answer is None:
+        if answer is None or answer.time is None:
             why = answers.why_ended(limit_s)
             found.append(BaselineTime(mode=mode, failed=why, limit_s=limit_s, passing=not answers.late))
             break
-        found.append(BaselineTime(**(answer["time"] | {"limit_s": limit_s})))
+        found.append(answer.time.model_copy(update={"limit_s": limit_s}))
         if found[-1].failed:               # a CUDA context may be unusable after a failure
             break
     return found, ""
@@ -237,6 +169,88 @@ def _write_cache(path: Path, known: BaselineTimes, times: Sequence[BaselineTime]
     except (StitchError, OSError) as error:
         return (f"the times are not kept: {error}",)
     return ()
+
+
+class _WorkerLines:
+    """The lines that a worker process prints. `late`: reading was given up because the worker took too long.
+
+    `log`: the file with the process' stderr.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self._held = b""
+        self.late = False
+
+    def next(self, seconds: float) -> BaselineLine | None:
+        """Returns the next answer, or None where none came within `seconds` or the process ended. The worker's waits for the
+        GPU are not counted, up to an hour."""
+        until = monotonic() + seconds
+        waiting_since: float | None = None
+        while True:
+            text = self._line(until)
+            if text is None:
+                return None
+            line = BaselineLine.model_validate_json(text)
+            if line.waiting is None:
+                return line
+            if line.waiting:
+                waiting_since = monotonic()
+                until += _LONGEST_WAIT_S
+            elif waiting_since is not None:
+                until += monotonic() - waiting_since - _LONGEST_WAIT_S
+
+    def why_ended(self, seconds: float) -> str:
+        """Returns why `next(seconds)` gave None, in a few words. Waits for the process to end unless it was late."""
+        if self.late:
+            return f"not done within {seconds:g} s"
+        code = self._process.wait()
+        last = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return f"its process ended ({how}): {last[0][:300]}"
+
+    def _line(self, until: float) -> bytes | None:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._held:
+            left = until - monotonic()
+            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+                self.late = True
+                return None
+            data = os.read(descriptor, 1 << 16)
+            if not data:
+                return None
+            self._held += data
+        line, _, self._held = self._held.partition(b"\n")
+        return line
+
+
+@contextlib.contextmanager
+def _start_worker(order: BaselineOrder, scratch: Path) -> Iterator[_WorkerLines]:
+    """Starts a worker and yields its answers. When the block ends, it and everything it started are killed.
+
+    `scratch`: a folder for the log and for compiler caches, which are empty: a compile time is that of a first compilation.
+    """
+    caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
+    extra = {name: str(scratch / folder) for name, folder in caches.items()}
+    extra["HOME"] = os.environ.get("HOME", str(scratch))
+    extra |= {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}  # locks for the GPU are files in it
+    log = scratch / "log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stitchcuda.verify.reference.baselines_worker", order.model_dump_json()],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=clean_environment(extra),
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield _WorkerLines(process, log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Command line:
 
-    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: JSON with reference, precision, device, modes)
+    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: a `BaselineOrder` as JSON)
 
 Each mode's outputs are compared with the reference within the judge's error bound. Then blocks of its calls are timed in turns
 with blocks of eager calls, each call on an idle device with a cold L2. Unlike in the judge's timing, inputs keep their values
@@ -17,13 +17,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,8 +31,9 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
-from stitchcuda.verify.reference.baselines import BaselineTime, Mode
-from stitchcuda.verify.reference.trusted_reference import TrustedReference, copy_arguments
+from stitchcuda.verify.reference.baseline_times import BaselineLine, BaselineOrder, BaselineTime, Mode
+from stitchcuda.verify.reference.float64_truth import copy_arguments
+from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 
 ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2  # rounds of blocks; calls in a block
@@ -46,17 +45,8 @@ Turn = Callable[[], contextlib.AbstractContextManager[None]]
 """A context in which no other process of ours times on the device."""
 
 
-class BaselineClock(Protocol):
-    """The methods of a clock in `verify/timing/stopwatch.py` that are used here. `stop` returns milliseconds first."""
-
-    def settle(self) -> None: ...
-    def start(self) -> None: ...
-    def returned(self) -> None: ...
-    def stop(self) -> tuple[float, float]: ...
-
-
 class HostClock:
-    """Times calls on a CPU, which have ended when they return."""
+    """Times calls on a CPU, which have ended when they return. Has the methods of a `DeviceClock` that are used here."""
 
     def settle(self) -> None:
         self._began = self._ended = 0
@@ -125,7 +115,7 @@ def prepare_call(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
 
 
 def time_in_turns(
-    clock: BaselineClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
+    clock: DeviceClock | HostClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
 ) -> list[Median]:
     """Returns for each of `calls` the median milliseconds of a call with its interval.
 
@@ -161,7 +151,7 @@ def time_in_turns(
     return [median_of(times) for times in found]
 
 
-def time_mode(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Turn) -> BaselineTime:
+def time_mode(mode: Mode, subject: TrustedReference, clock: DeviceClock | HostClock, alone: Turn) -> BaselineTime:
     """Compares and times one mode. An exception of the mode becomes the record's `failed`; `BadInput` is raised on.
 
     `alone`: entered while it is timed, not while it compiles.
@@ -208,17 +198,17 @@ def _wait(device: str) -> None:
 
 
 def main() -> None:
-    """Carries out the order in the command line: reference, precision, device, modes."""
+    """Carries out the `BaselineOrder` in the command line."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)                          # what the reference and compilers print must not mix with the answers
 
-    def say(**answer: Any) -> None:
-        answers.write(json.dumps(answer) + "\n")
+    def say(line: BaselineLine) -> None:
+        answers.write(line.model_dump_json() + "\n")
         answers.flush()
 
-    order = json.loads(sys.argv[1])
-    device = order["device"]
+    order = BaselineOrder.model_validate_json(sys.argv[1])
+    device = order.device
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit("torch finds no GPU: it is a CPU build, or the driver is too old for it")
     gpu = str(torch.cuda.get_device_properties(0).uuid) if device == "cuda" else ""
@@ -226,21 +216,21 @@ def main() -> None:
     @contextlib.contextmanager
     def alone() -> Iterator[None]:
         """Waits until no other process times on the GPU; the answers say when, so that the wait does not count."""
-        say(waiting=True)
+        say(BaselineLine(waiting=True))
         with gpu_lock.exclusive(gpu) if gpu else contextlib.nullcontext():
-            say(waiting=False)
+            say(BaselineLine(waiting=False))
             yield
 
     try:
-        subject = TrustedReference(Path(order["reference"]), device, order["precision"])
+        subject = TrustedReference(order.reference, device, order.precision)
     except BadInput as error:
-        say(bad_input=str(error))
+        say(BaselineLine(bad_input=str(error)))
         return
-    clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
-    say(ready=True)
-    for mode in order["modes"]:
+    clock = DeviceClock() if device == "cuda" else HostClock()
+    say(BaselineLine())
+    for mode in order.modes:
         found = time_mode(mode, subject, clock, alone)
-        say(time=found.model_dump())
+        say(BaselineLine(time=found))
         if found.failed:
             return
         importlib.import_module("torch._dynamo").reset()

@@ -7,11 +7,12 @@ Where to look next: `verify/messages/tensor_block.py` (the blocks), `verify/refe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from stitchcuda.verify.inputs.reference_requests import Lend, Lent, SaveBlock, Wipe
 from stitchcuda.verify.messages import gpu_memory, tensor_block
+from stitchcuda.verify.messages.request import Done
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
 _FREE = 0.25                               # of a GPU's memory stays free of blocks: programs need some too
@@ -29,22 +30,18 @@ class Blocks:
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         return tensor_block.pack(tensors, self._place(size))
 
-    def lend(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with what a program's worker may be given in place of each of `blocks`, and with new `rooms` of the sizes
-        (bytes) that are asked for by name."""
-        rooms = {name: tensor_block.new_block(size, self._place(size)) for name, size in message["rooms"].items()}
-        return {"blocks": [self._lent(block) for block in message["blocks"]], "rooms": rooms}
+    def lend(self, request: Lend) -> Lent:
+        rooms = {name: tensor_block.new_block(size, self._place(size)) for name, size in request.rooms.items()}
+        return Lent(tuple(map(self._lent, request.blocks)), rooms)
 
-    def wipe(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Overwrites `blocks`, which held a secret and will be freed."""
-        for block in message["blocks"]:
+    def wipe(self, request: Wipe) -> Done:
+        for block in request.blocks:
             tensor_block.wipe(block)
-        return {}
+        return Done()
 
-    def save(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Writes `block` to the file `path`, for a process that is given no descriptors."""
-        tensor_block.save(message["block"], Path(message["path"]))
-        return {}
+    def save(self, request: SaveBlock) -> Done:
+        tensor_block.save(request.block, Path(request.path))
+        return Done()
 
     def _lent(self, block: TensorBlock) -> TensorBlock:
         if block.device == "cpu":

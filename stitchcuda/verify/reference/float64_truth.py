@@ -12,7 +12,7 @@ import copy
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.errors import BadInput
+from stitchcuda.state import Precision
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
 
 _WIDER = {
@@ -30,6 +31,8 @@ _WIDER = {
     torch.complex64: torch.complex128,
     torch.complex32: torch.complex128,
 }
+
+AUTOCAST: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 _HIGHER_ORDER = re.compile(r"There was no rule registered for HigherOrderOperator (\w{1,60}) and mode")
 
@@ -62,7 +65,32 @@ def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     """Returns the named outputs of one call, without gradients, plus the new values of what the call wrote: `buffer:KEY` for
     buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
     with _private_state(module):
-        return _call_and_compare(module, *_copy_arguments((args, kwargs)))
+        return _call_and_compare(module, *copy_arguments((args, kwargs)))
+
+
+def allow_tf32(precision: Precision) -> None:
+    """Lets products and convolutions of this process use TF32 if that is the session's precision."""
+    if precision == "tf32":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+
+
+def in_precision(precision: Precision, device: str) -> AbstractContextManager[Any]:
+    """A context with autocast to the session's precision: the reference's own error sets the bound, so it runs as the user
+    would run it."""
+    return torch.autocast(device, dtype=AUTOCAST[precision]) if precision in AUTOCAST else nullcontext()
+
+
+def run_in_precision(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, device: str
+) -> dict[str, Tensor]:
+    """Returns what `run` returns, with autocast to `precision`, in the dtypes that the outputs have without it."""
+    with in_precision(precision, device):
+        found = run(module, args, kwargs)
+    if precision not in AUTOCAST:
+        return found
+    plain = run(module, args, kwargs)
+    return {name: value.to(plain[name].dtype) for name, value in found.items()}
 
 
 def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
@@ -72,10 +100,10 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
     keeps state elsewhere, such as in an attribute.
     """
     with _private_state(module):
-        given, named = _copy_arguments(first)
+        given, named = copy_arguments(first)
         with torch.no_grad(), _private_state(module, attributes=False):
             module(*given, **named)
-        return _call_and_compare(module, *_copy_arguments(second))
+        return _call_and_compare(module, *copy_arguments(second))
 
 
 def run64(
@@ -89,7 +117,7 @@ def run64(
     def convert(tensor: Tensor) -> Tensor:
         return _widen(tensor.cpu() if on_cpu else tensor)
 
-    given, named = replace_tensors(_copy_arguments((args, kwargs)), convert)
+    given, named = replace_tensors(copy_arguments((args, kwargs)), convert)
     try:
         with _private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
             return _call_and_compare(module, given, named)
@@ -143,8 +171,8 @@ def _copies(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         yield tensor.clone() if alone else copy.deepcopy(tensor, memo)
 
 
-def _copy_arguments(arguments: Any) -> Any:
-    """Deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and what shares memory."""
+def copy_arguments(arguments: Any) -> Any:
+    """Returns deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and shared memory."""
     return replace_tensors(arguments, lambda tensor: copy.deepcopy(tensor.detach()))
 
 

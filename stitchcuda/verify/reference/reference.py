@@ -3,8 +3,8 @@
 It runs in worker processes only, because loading a reference executes its code. Whatever is wrong with a reference is raised as
 a `BadInput` with one sentence. A reference is refused when two calls on the same inputs differ by more than NOISE (relative
 norm), or when a call changes what a later one computes. It captures no graph and judges no program.
-Where to look next: `verify/reference/float64_truth.py` (calling it, also in float64; its functions can be imported from here
-too), `compiler/capture/capture.py` (capture), `verify/reference/reference_worker.py` (the process).
+Where to look next: `verify/reference/float64_truth.py` (calling it, also in float64), `compiler/capture/capture.py` (capture),
+`verify/reference/reference_worker.py` (the process).
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
 from stitchcuda.verify.reference.argument_mismatch import explain_mismatch
-from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64, second_run
+from stitchcuda.verify.reference.float64_truth import run, second_run
 from stitchcuda.verify.reference.load_timeout import time_limit
-
-__all__ = ["Reference", "load_reference", "name_outputs", "run", "run64"]
 
 WEIGHT_SEED = 20260302
 """Seeds the reference's code and constructor, so that every process builds the same weights."""

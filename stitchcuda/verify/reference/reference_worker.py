@@ -1,10 +1,10 @@
 """Runs the reference for the judge: captures it, draws inputs, computes expected outputs (also in float64), compares, times it.
 
-This is the process of the trusted code. It answers messages of the judge (`ReferenceWorker.handlers`, by name) and puts tensors
-into blocks (`verify/messages/tensor_block.py`). Of the input variants asked for it takes the first that the reference computes
-without an exception and with a usable result. It decides no verdict and runs no generated program.
+This is the process of the trusted code. It answers requests of the judge (`verify/inputs/reference_requests.py`) and puts
+tensors into blocks (`verify/messages/tensor_block.py`). Of the input variants asked for it takes the first that the reference
+computes without an exception and with a usable result. It decides no verdict and runs no generated program.
 Where to look next: `verify/reference/reference.py` and `verify/reference/float64_truth.py` (what a reference is and computes),
-`verify/inputs/secret_inputs.py` (who asks for inputs), `verify/judge/judge_resources.py` (who starts this process).
+`verify/reference/comparisons.py` (the other requests), `verify/judge/judge_resources.py` (who starts this process).
 """
 
 from __future__ import annotations
@@ -15,25 +15,31 @@ import resource
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
+from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents, variants
+from stitchcuda.verify.inputs.reference_requests import Construction, InputSet, ReferenceTensor
 from stitchcuda.verify.inputs.reseeding import amplify, is_constant, perturb, perturb_far
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, wire
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
+from stitchcuda.verify.messages.request import Answer, Done, Failed, Request, read
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
+from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
-from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference, run, run64
+from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, run, run64, run_in_precision
+from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
@@ -41,13 +47,13 @@ from stitchcuda.verify.timing.timed_calls import TimedCalls
 _MOST_UNUSED = 2**31                       # bytes of the GPU's memory
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 _EAGER_CALLS = 20                          # that an eager time is the median of
+_Answer = TypeVar("_Answer")
 
 
 class ReferenceWorker:
-    """One loaded reference. `handlers` lists the methods that answer messages: fields in, answer's fields out."""
+    """One loaded reference. `handlers`: the method that answers each request."""
 
-    def __init__(self, scratch: Path, target: Target) -> None:
-        self._scratch = scratch
+    def __init__(self, target: Target) -> None:
         self._target = target
         self._device = "cuda" if target == "cuda" else "cpu"
         self._reference: Reference | None = None
@@ -58,28 +64,46 @@ class ReferenceWorker:
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
         self.blocks = Blocks(self._device)
-        self.comparisons = Comparisons(self._device, self._use_state, self.blocks)
+        self.comparisons = compare = Comparisons(self._device, self._use_state, self.blocks)
+        self.handlers: dict[type[Request[Any]], Callable[[Any], Answer]] = {
+            requests.LoadReference: self.load,
+            requests.Examine: self.examine,
+            requests.CaptureReference: self.capture,
+            requests.Renew: self.renew,
+            requests.Expect: self.expect,
+            requests.Reweigh: self.reweigh,
+            requests.ExpectTurned: self.expect_turned,
+            requests.ReadCeiling: self.read_ceiling,
+            requests.FindMattering: self.find_mattering,
+            requests.RecordWork: self.record_work,
+            requests.ReadMemoryNeeds: self.read_memory_needs,
+            requests.Lend: self.blocks.lend,
+            requests.Wipe: self.blocks.wipe,
+            requests.SaveBlock: self.blocks.save,
+            requests.Receive: compare.receive,
+            requests.Forget: compare.forget,
+            requests.FindChanged: compare.find_changed,
+            requests.CompareAnswer: compare.compare,
+            requests.FindWrong: compare.find_wrong,
+            requests.FindDegenerate: compare.find_degenerate,
+            requests.FindUnvaried: compare.find_unvaried,
+            requests.FindMovable: compare.find_movable,
+            requests.FindChangedState: compare.find_changed_state,
+            requests.MixState: compare.mix_state,
+            **dict.fromkeys(TIMING_REQUESTS, self.time),
+        }
 
-    def handlers(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        """Returns the function that answers each message, by the message's name."""
-        own = (self.load, self.examine, self.baseline, self.renew, self.expect, self.reweighed, self.expect_rolled,
-               self.ceiling, self.work, self.needs, self.time)  # fmt: skip
-        blocks, compare = self.blocks, self.comparisons
-        theirs = (blocks.lend, blocks.wipe, blocks.save, compare.receive, compare.forget, compare.find_changed,
-                  compare.compare, compare.compare_expected, compare.find_degenerate, compare.find_unvaried,
-                  compare.find_movable, compare.find_changed_state, compare.mix_state)  # fmt: skip
-        return {handler.__name__: handler for handler in (*own, *theirs)}
+    def answer(self, request: Request[_Answer]) -> _Answer:
+        """Returns the answer to a request. Raises `BadInput` for what is wrong with the user's reference."""
+        answer: Any = self.handlers[type(request)](request)
+        return answer  # type: ignore[no-any-return]
 
-    def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, the
-        constructor's tensors in the block `init`. Raises `BadInput` where it cannot be loaded."""
-        self._precision = message["precision"]
+    def load(self, request: requests.LoadReference) -> Construction:
+        self._precision = request.precision
         if self._target == "cuda":
-            gpu_memory.set_limit(message["gpu_bytes"])
-        if self._precision == "tf32":
-            torch.backends.cuda.matmul.allow_tf32 = True
-            torch.backends.cudnn.allow_tf32 = True
-        self._reference = reference = load_reference(Path(message["path"]), self._device, seconds=message["patience"])
+            gpu_memory.set_limit(request.gpu_bytes)
+        allow_tf32(self._precision)
+        self._reference = reference = load_reference(Path(request.path), self._device, seconds=request.patience)
         state = self._state()
         size = sum(tensor.nbytes for tensor in state.values())
         place = "cpu" if self._target == "cuda" and _MUCH * size > gpu_memory.free_and_total()[0] else self._device
@@ -89,58 +113,50 @@ class ReferenceWorker:
             structure = wire.encode(reference.init, tensors)
         except WireError as error:
             raise BadInput(f"get_init_inputs() of {reference.path.name} gives {error}, which cannot be passed on.") from error
-        return {
-            "init": self.blocks.pack(tensors),
-            "init_structure": structure,
-            "init_seed": WEIGHT_SEED,
-            "training": reference.module.training,
-            "state_names": list(self._state()),
-            "state": self._describe_state(),
-            "sha": reference.sha,
-            "gpu": str(torch.cuda.get_device_properties(0).uuid) if self._target == "cuda" else "",
-        }
+        return Construction(
+            init=self.blocks.pack(tensors),
+            init_structure=structure,
+            init_seed=WEIGHT_SEED,
+            training=reference.module.training,
+            precision=self._precision,
+            gpu_bytes=request.gpu_bytes,
+            state=self._describe_state(),
+            gpu=str(torch.cuda.get_device_properties(0).uuid) if self._target == "cuda" else "",
+        )
 
-    def examine(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Runs the reference. Raises `BadInput` where it fails or its outputs do not repeat (`Reference.examine`)."""
+    def examine(self, request: requests.Examine) -> Done:
         self._loaded().examine()
-        return {}
+        return Done()
 
-    def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Captures the reference on the inputs of `seed`. Answers with the graph as JSON, torch's version and the device, and
-        on a GPU with the eager time in ms; writes the graph's constant tensors to `constants`."""
+    def capture(self, request: requests.CaptureReference) -> ReferenceFacts:
         from stitchcuda.compiler.capture import capture
 
         reference = self._loaded()
-        args, kwargs = reference.inputs(message["seed"])
+        args, kwargs = reference.inputs(request.seed)
         traced = capture.trace(reference.module, args, kwargs, observe=True)  # fake strides are not always the real ones
         constants = None
         if traced.constants:
-            constants = message["constants"]
+            constants = request.constants
             save_file({key: value.detach().cpu().contiguous().clone() for key, value in traced.constants.items()}, constants)
-        facts = {"capture": traced.graph.model_dump_json(), "constants": constants, "torch": torch.__version__}
-        facts |= {"sha": reference.sha, "device": self._device, "driver": "", "eager_ms": None}
-        if self._target == "cuda":
-            facts |= {"device": torch.cuda.get_device_name(), "eager_ms": self._eager_ms(args, kwargs)}
-        return facts
+        on_gpu = self._target == "cuda"
+        return ReferenceFacts(
+            capture=traced.graph.model_dump_json(), constants=constants, torch=torch.__version__, sha=reference.sha,
+            device=torch.cuda.get_device_name() if on_gpu else self._device,
+            eager_ms=self._eager_ms(args, kwargs) if on_gpu else None,
+        )  # fmt: skip
 
-    def renew(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Gives parameters and running statistics new values from `seed`, so that a program cannot rely on ones and zeros;
-        answers with all in the block `state`.
-
-        Names in `keep` stay as constructed: the program has no parameter for them, and draws its own with the constructor's
-        seed. The names of each group in `alike` get the same values. `amplified`: weights are scaled up as well. Where the
-        reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note says so.
-        """
+    def renew(self, request: requests.Renew) -> requests.Renewed:
+        """Where the reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note
+        says so."""
         reference = self._loaded()
         self._set(self._original)
         self._state_key = ""
         note = ""
-        keep = set(message["keep"])
-        if not keep >= self._original.keys():
-            args, kwargs = reference.inputs(message["seed"])
+        if not set(request.keep) >= self._original.keys():
+            args, kwargs = reference.inputs(request.seed)
             with self._explained(args, kwargs):
                 before = _finite(run(reference.module, args, kwargs))
-            self._draw_state(message["seed"], keep, message["alike"], amplified=message["amplified"])
+            self._draw_state(request)
             try:
                 problem = "does not stay finite" if _finite(run(reference.module, args, kwargs)) < before else ""
             except Exception as error:
@@ -153,57 +169,58 @@ class ReferenceWorker:
                 note = f"parameters were not varied: the reference {problem} with others"
         state = self.blocks.pack(list(self._state().values()))
         self._state_key = state.key
-        return {"note": note, "state": state}
+        return requests.Renewed(state, note)
 
     @torch.no_grad()
-    def _draw_state(self, seed: int, keep: set[str], alike: list[list[str]], *, amplified: bool) -> None:
+    def _draw_state(self, request: requests.Renew) -> None:
         """Gives the module's state new values, tensor by tensor, since all of it may be half of the GPU's memory."""
-        generator = torch.Generator(self._device).manual_seed(seed)
-        state, parameters = self._state(), self._parameter_names()
-        grouped = {name: torch.empty(0) for group in alike for name in group}
+        generator = torch.Generator(self._device).manual_seed(request.seed)
+        state, parameters, keep = self._state(), self._parameter_names(), set(request.keep)
+        grouped = {name: torch.empty(0) for group in request.alike for name in group}
         for name, value in self._original.items():
             drawn = perturb(name, value.to(self._device), parameters, generator)
-            drawn = amplify(drawn) if amplified and name in parameters else drawn
+            drawn = amplify(drawn) if request.amplified and name in parameters else drawn
             if name in grouped:
                 grouped[name] = drawn
             elif name not in keep:
                 state[name].copy_(drawn)
-        for group in alike:                # the largest of each number, since a running variance must stay positive
+        for group in request.alike:        # the largest of each number, since a running variance must stay positive
             shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
             for name in set(group) - keep:
                 state[name].copy_(shared.reshape(state[name].shape))
 
-    def expect(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Draws inputs for one secret seed and computes the reference's outputs in its own precision and in float64, with the
-        parameters in `state`. Answers with the inputs' structure, the variant, and the blocks and facts of
-        `Comparisons.keep`."""
-        reference = self._loaded()
-        self._use_state(message["state"])
-        (args, kwargs), expected, exact, facts = self._draw_variant(message)
+    def expect(self, request: requests.Expect) -> requests.Expected:
+        self._use_state(request.state)
+        skipped: list[str] = []
+        variant, arguments, expected, exact = self._draw_variant(request, skipped)
+        usual = variants.relative_error(expected, exact) if variant == variants.GIVEN else 0.0
         tensors: list[torch.Tensor] = []
         try:
-            structure = wire.encode((args, kwargs), tensors)
+            structure = wire.encode(arguments, tensors)
         except WireError as error:
-            raise BadInput(f"get_inputs() of {reference.path.name} gives {error}, which cannot be passed on.") from error
-        return {"structure": structure, **self.comparisons.keep(tensors, expected, exact), **facts}
+            name = self._loaded().path.name
+            raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
+        made = self.comparisons.keep(structure, tensors, expected, exact, variant=variant, seed=request.seed)
+        if self._on_cpu:
+            skipped.append("limited: float64 was computed on the CPU, because the GPU's memory does not suffice")
+        return requests.Expected(made, usual, tuple(skipped))
 
     def _draw_variant(
-        self, message: dict[str, Any]
-    ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
-        """Returns (inputs, outputs, float64 outputs, facts for the answer) for the first of `variants` that the reference can
-        compute. The last variant is `as given`: the inputs as get_inputs() returns them, never refused."""
-        given = self._loaded().inputs(message["seed"])
-        generator = torch.Generator(self._device).manual_seed(message["seed"] + 1)
-        skipped: list[str] = []
-        *others, last = message["variants"]
+        self, request: requests.Expect, skipped: list[str]
+    ) -> tuple[str, Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """Returns (variant, inputs, outputs, float64 outputs) for the first variant that the reference can compute. Appends to
+        `skipped` why those before were not taken."""
+        given = self._loaded().inputs(request.seed)
+        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+        *others, last = request.variants
         for variant in others:
             arguments = variants.vary(given, variant, generator)
             if arguments is None:
                 continue                   # nothing to vary this way
             try:
                 expected, exact = self._compute(*arguments)
-                problem = variants.why_unsuitable(expected, exact, message["usual"])
-                if list(expected) != message["names"]:
+                problem = variants.why_unsuitable(expected, exact, request.usual)
+                if tuple(expected) != request.names:
                     problem = "it returns or writes other tensors"
             except Exception as error:
                 if is_out_of_memory(error):
@@ -211,22 +228,17 @@ class ReferenceWorker:
                 problem = f"it raises {type(error).__name__}"
                 self._check_alive(problem)
             if not problem:
-                return arguments, expected, exact, {"variant": variant, "skipped": skipped + self._remarks(), "usual": 0.0}
+                return variant, arguments, expected, exact
             skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
         with self._explained(*given):
-            arguments = variants.resize(given, message["sizes"])
-            expected, exact = self._compute(*arguments)
-        facts = {"variant": last, "skipped": skipped + self._remarks(), "usual": variants.relative_error(expected, exact)}
-        return arguments, expected, exact, facts
+            arguments = variants.resize(given, request.sizes)
+            return last, arguments, *self._compute(*arguments)
 
-    def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Computes the reference in float64 on the inputs in a block, with parameters far from those in `state`; answers with
-        the outputs in the block `exact`. Why: `verify/inputs/degenerate.py`. There are no names where the reference fails."""
-        self._use_state(message["state"])
-        tensors = unpack(message["inputs"], self._device)
-        args, kwargs = wire.decode(message["structure"], tensors, self._device)
+    def reweigh(self, request: requests.Reweigh) -> requests.Reweighed:
+        self._use_state(request.state)
+        _, args, kwargs = self._arguments(request.given)
         parameters = {name for name in self._parameter_names() if name in self._state()}
-        generator = torch.Generator(self._device).manual_seed(message["seed"])
+        generator = torch.Generator(self._device).manual_seed(request.seed)
         self._state_key = ""               # what it has now is read again where it is needed
         try:
             with torch.no_grad():
@@ -238,18 +250,21 @@ class ReferenceWorker:
             self._check_alive(f"it raises {type(error).__name__}")
             if out_of_memory.is_out_of_memory(error):
                 raise
-            return {"names": [], "parameters": len(parameters), "exact": None}
-        return {"names": list(exact), "parameters": len(parameters), "exact": self.blocks.pack(list(exact.values()))}
+            return requests.Reweighed(parameters=len(parameters))
+        return requests.Reweighed(tuple(exact), len(parameters), self.blocks.pack(list(exact.values())))
 
-    def expect_rolled(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Computes the outputs for one timed call, whose contents are those of the block `given`, moved on by `turn`
-        (`verify/inputs/timed_contents.py`). Answers as "expect" does; of large tensors there is only a sample."""
-        self._use_state(message["state"])
-        sources = unpack(message["given"], self._device)
+    def _arguments(self, given: InputSet) -> tuple[list[torch.Tensor], tuple[Any, ...], dict[str, Any]]:
+        """Returns (the tensors of a set's inputs, args, kwargs)."""
+        tensors = unpack(given.inputs, self._device)
+        return tensors, *wire.decode(given.structure, tensors, self._device)
+
+    def expect_turned(self, request: requests.ExpectTurned) -> requests.ExpectedTurned:
+        self._use_state(request.state)
+        sources, structure = unpack(request.given.inputs, self._device), request.given.structure
         tensors = timed_contents.allocate_like(sources)
-        timed_contents.refresh(tensors, sources, message["turn"], message["moving"], scaled=message["scaled"])
-        inputs = timed_contents.sample(tensors, message["sample"])
-        args, kwargs = wire.decode(message["structure"], tensors, self._device)
+        timed_contents.refresh(tensors, sources, request.turn, request.moving, scaled=request.scaled)
+        inputs = timed_contents.sample(tensors, request.sample)
+        args, kwargs = wire.decode(structure, tensors, self._device)
         try:
             expected, exact = self._compute(args, kwargs)
             finite = _finite(expected) + _finite(exact)
@@ -257,21 +272,17 @@ class ReferenceWorker:
             self._check_alive(f"it raises {type(error).__name__}")
             raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
         expected, exact = (
-            dict(zip(outputs, timed_contents.sample(list(outputs.values()), message["sample"]), strict=True))
+            dict(zip(outputs, timed_contents.sample(list(outputs.values()), request.sample), strict=True))
             for outputs in (expected, exact)
         )
-        return {"finite": finite, **self.comparisons.keep(inputs, expected, exact)}
+        return requests.ExpectedTurned(self.comparisons.keep(structure, inputs, expected, exact), finite)
 
     def _compute(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names."""
         reference = self._loaded()
-        with self._in_precision():
-            expected = run(reference.module, args, kwargs)
-        if self._precision in ("fp16", "bf16"):
-            plain = run(reference.module, args, kwargs)
-            expected = {name: value.to(plain[name].dtype) for name, value in expected.items()}
+        expected = run_in_precision(reference.module, args, kwargs, self._precision, self._device)
         exact = self._compute64(args, kwargs)
         if any(value.device.type == "cpu" for value in exact.values()):
             expected = {name: value.cpu() for name, value in expected.items()}
@@ -311,9 +322,6 @@ class ReferenceWorker:
             return False
         return True
 
-    def _remarks(self) -> list[str]:
-        return ["limited: float64 was computed on the CPU, because the GPU's memory does not suffice"] if self._on_cpu else []
-
     def _check_alive(self, problem: str) -> None:
         if not self.alive():
             raise LostContext(problem)
@@ -335,73 +343,68 @@ class ReferenceWorker:
             self._state_key = state.key
         return self._state()
 
-    def work(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with the cost of one call: bytes moved by its operators on the simulator, device nanoseconds on a GPU."""
+    def record_work(self, request: requests.RecordWork) -> requests.ReferenceWork:
         reference = self._loaded()
-        args, kwargs = reference.inputs(message["seed"])
+        args, kwargs = reference.inputs(request.seed)
         if self._target == "cuda":
             with torch.no_grad(), self._in_precision():
-                recorded = device_time.record(
+                rows = device_time.record(
                     lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original)
-                )
+                ).rows
             self._set(self._original)
             self._state_key = ""
-            return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
+            return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
         with self._explained(args, kwargs), torch.no_grad(), traffic:
             module(*args, **kwargs)
-        return {"work": sum(moved)}
+        return requests.ReferenceWork(sum(moved))
 
-    def needs(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with this process' peak memory so far, on the host and on the GPU, and the GPU's free memory (bytes)."""
+    def read_memory_needs(self, request: requests.ReadMemoryNeeds) -> requests.MemoryNeeds:
         host = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if self._target != "cuda":
-            return {"host": host, "device": 0, "free": 0}
-        return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": gpu_memory.free_and_total()[0]}
+            return requests.MemoryNeeds(host)
+        return requests.MemoryNeeds(host, torch.cuda.max_memory_reserved(), gpu_memory.free_and_total()[0])
 
-    def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
-
-        def make() -> TimedCalls:
-            self._use_state(message["state"])
+    def time(self, request: TimingRequest) -> Answer:
+        def prepare(request: PrepareTiming) -> TimedCalls:
+            assert request.state is not None
+            self._use_state(request.state)
             module = self._loaded().module
             named = dict(module.named_parameters()) | dict(module.named_buffers())
-            held = {name: value for name, value in named.items() if name in message["restore"]}
+            held = {name: value for name, value in named.items() if name in request.restore}
             before = {name: value.clone() for name, value in held.items()}
 
             def restore() -> None:
                 for name, value in before.items():
                     held[name].copy_(value)
 
-            return TimedCalls(message, module, self._get_clock(), device=self._device, restore=restore)
+            return TimedCalls(request, module, self._get_clock(), device=self._device, restore=restore)
 
         try:
             with torch.no_grad(), self._in_precision():
-                self._timed, answer = timed_calls.handle_message(self._timed, message, make)
+                self._timed, answer = timed_calls.answer_request(self._timed, request, prepare)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             self._timed = None
-            return {"error": out_of_memory.describe_request(error), "kind": "memory"}
+            return Failed(out_of_memory.describe_request(error), "memory")
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer
 
-    def ceiling(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answers with the peak memory bandwidth and the L2 size of the GPU and, if `matters`, with which inputs matter element
-        by element (`verify/integrity/speed_of_light.py`)."""
+    def read_ceiling(self, request: requests.ReadCeiling) -> requests.MemoryCeiling:
         clock = self._get_clock()
-        facts: dict[str, Any] = {"bandwidth": clock.peak_bandwidth(), "l2": clock.l2_bytes()}
-        if message["matters"]:
-            self._use_state(message["state"])
-            tensors = unpack(message["given"], self._device)
-            args, kwargs = wire.decode(message["structure"], tensors, self._device)
-            module = self._loaded().module
-            with self._in_precision():
-                facts["matters"] = ceiling.find_mattering(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
-        return facts
+        return requests.MemoryCeiling(clock.peak_bandwidth(), clock.l2_bytes())
+
+    def find_mattering(self, request: requests.FindMattering) -> requests.Mattering:
+        self._use_state(request.state)
+        tensors, args, kwargs = self._arguments(request.given)
+        module = self._loaded().module
+        with self._in_precision():
+            found = ceiling.find_mattering(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
+        return requests.Mattering(tuple(found))
 
     def _eager_ms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         module = self._loaded().module
@@ -426,21 +429,18 @@ class ReferenceWorker:
     def _parameter_names(self) -> set[str]:
         return {name for name, _ in self._loaded().module.named_parameters(remove_duplicate=False)}
 
-    def _describe_state(self) -> list[dict[str, Any]]:
-        """The fields of a `ReferenceTensor` (`verify/inputs/input_terms.py`) for each name of the state as constructed.
-
-        `tied`: the first name of the same memory, seen through the same shape and strides.
-        """
+    def _describe_state(self) -> tuple[ReferenceTensor, ...]:
+        """Describes the state as constructed. Tied are names of the same memory, seen through the same shape and strides."""
         first: dict[Any, str] = {}
         parameters = self._parameter_names()
         facts = []
         for name, value in self._state().items():
             memory = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
-            facts.append({
-                "name": name, "shape": list(value.shape), "parameter": name in parameters, "constant": is_constant(value),
-                "tied": first.setdefault(memory, name), "floating": value.is_floating_point(),
-            })  # fmt: skip
-        return facts
+            facts.append(ReferenceTensor(
+                name, tuple(value.shape), parameter=name in parameters, constant=is_constant(value),
+                tied=first.setdefault(memory, name), floating=value.is_floating_point(),
+            ))  # fmt: skip
+        return tuple(facts)
 
     def _state(self) -> dict[str, torch.Tensor]:
         state = self._loaded().module.state_dict()
@@ -451,16 +451,8 @@ class ReferenceWorker:
             for name, tensor in self._state().items():
                 tensor.copy_(values[name])
 
-    @contextlib.contextmanager
-    def _in_precision(self) -> Iterator[None]:
-        """A context with autocast to the session's precision: the reference's own error sets the bound, so it runs as the user
-        would run it."""
-        if self._precision in ("fp16", "bf16"):
-            dtype = torch.float16 if self._precision == "fp16" else torch.bfloat16
-            with torch.autocast(self._device, dtype=dtype):
-                yield
-        else:
-            yield
+    def _in_precision(self) -> contextlib.AbstractContextManager[Any]:
+        return in_precision(self._precision, self._device)
 
 
 class LostContext(Exception):
@@ -473,23 +465,24 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     Kinds of errors: "bad_input" (the user's reference), "memory", "crash" (this process is of no use any more), "error".
     """
     host_memory.keep_freed()
-    worker = ReferenceWorker(scratch, target)
-    handlers = worker.handlers()
+    worker = ReferenceWorker(target)
+    kinds = {kind.__name__: kind for kind in worker.handlers}
     while True:
         message = channel.receive()
+        do, token = message.pop("do"), message.pop("id")
         gpu_memory.leave_to_others()
         try:
-            answer = handlers[message["do"]](message)
+            answer = vars(worker.answer(read(kinds[do], message)))
         except BadInput as error:
-            answer = {"error": str(error), "kind": "bad_input"}
+            answer = vars(Failed(str(error), "bad_input"))
         except (LostContext, AnswerLost) as error:
-            answer = {"error": str(error), "kind": "crash"}
+            answer = vars(Failed(str(error), "crash"))
         except Exception as error:
-            answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
+            answer = vars(Failed(traceback.format_exc(), "error" if worker.alive() else "crash"))
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
-                answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
-        channel.send(answer | {"id": message["id"]})
-        if message["do"] != "time":
+                answer = vars(Failed(f"The reference takes too much memory to be judged: {lack}.", "bad_input"))
+        channel.send(answer | {"id": token})
+        if kinds[do] not in TIMING_REQUESTS:
             worker.give_memory_back()
         del message, answer                # with the blocks that they hold
 

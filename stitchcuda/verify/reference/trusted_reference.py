@@ -9,7 +9,6 @@ Where to look next: `verify/reference/baselines_worker.py` (who uses it), `verif
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,19 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda.state import Precision
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.messages.shared_tensors import replace_tensors
-from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64
+from stitchcuda.verify.reference.float64_truth import (
+    AUTOCAST,
+    allow_tf32,
+    copy_arguments,
+    in_precision,
+    name_outputs,
+    run64,
+    run_in_precision,
+)
 from stitchcuda.verify.reference.reference import load_reference
 
 SEEDS = (0, 1)                             # of the inputs that outputs are compared on; calls are timed on the first
 LOAD_S = 120.0                             # seconds to load the reference, as the judge allows
-_AUTOCAST: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class TrustedReference:
@@ -34,9 +39,7 @@ class TrustedReference:
 
     def __init__(self, path: Path, device: str, precision: Precision) -> None:
         """Loads and runs the reference. Raises `BadInput` where that fails or its outputs do not repeat."""
-        if precision == "tf32":
-            torch.backends.cuda.matmul.allow_tf32 = True
-            torch.backends.cudnn.allow_tf32 = True
+        allow_tf32(precision)
         self.device, self._precision = device, precision
         reference = load_reference(path, device, seconds=LOAD_S)
         reference.examine()
@@ -44,21 +47,12 @@ class TrustedReference:
         inputs = [reference.inputs(seed) for seed in SEEDS]
         # Each (args, kwargs). Inputs of other shapes would make a compiler compile again.
         self.inputs = [given for given in inputs if _shapes(given) == _shapes(inputs[0])]
-        with self.in_precision():
-            self._expected = [run(self.module, *given) for given in self.inputs]
-        if precision in _AUTOCAST:         # outputs are compared in the dtypes that the reference has without autocast
-            plain = run(self.module, *self.inputs[0])
-            self._expected = [
-                {name: value.to(plain[name].dtype) for name, value in outputs.items()} for outputs in self._expected
-            ]
-        self._expected = [_on_cpu(outputs) for outputs in self._expected]
+        self._expected = [_on_cpu(run_in_precision(self.module, *given, precision, device)) for given in self.inputs]
         self._exact = [_on_cpu(run64(self.module, *given)) for given in self.inputs]
         names = self._expected[0].keys()
-        measures = {
-            name: [bound.measure_error(own[name], exact[name]) for own, exact in zip(self._expected, self._exact, strict=True)]
-            for name in names
+        self._bounds = {
+            name: bound.bound([own[name] for own in self._expected], [exact[name] for exact in self._exact]) for name in names
         }
-        self._bounds = {name: bound.pool_measures(these) for name, these in measures.items()}
         # Positions of the input tensors that a call writes to.
         self.written = [int(name.removeprefix("input:")) for name in names if name.startswith("input:")]
         state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
@@ -68,8 +62,7 @@ class TrustedReference:
     @contextlib.contextmanager
     def in_precision(self) -> Iterator[None]:
         """A context without gradients and with autocast to the precision given at construction."""
-        dtype = _AUTOCAST.get(self._precision)
-        with torch.no_grad(), torch.autocast(self.device, dtype=dtype) if dtype else contextlib.nullcontext():
+        with torch.no_grad(), in_precision(self._precision, self.device):
             yield
 
     def restore(self) -> None:
@@ -93,7 +86,7 @@ class TrustedReference:
             if found.keys() != expected.keys():
                 return f"it returns {', '.join(found)} where the reference returns {', '.join(expected)}"
             for name, value in _on_cpu(found).items():
-                as_given = value.to(expected[name].dtype) if self._precision in _AUTOCAST else value
+                as_given = value.to(expected[name].dtype) if self._precision in AUTOCAST else value
                 judged = bound.judge(name, as_given, expected[name], exact[name], self._bounds[name])
                 if not judged.ok:
                     return f"{name}: {judged.note}"
@@ -101,15 +94,10 @@ class TrustedReference:
 
     def precision(self) -> str:
         """Returns the settings in force now, in words: a compiler or the reference itself may have changed them."""
-        dtype = _AUTOCAST.get(self._precision)
+        dtype = AUTOCAST.get(self._precision)
         products, convolutions = (_fp32(backend) for backend in (torch.backends.cuda.matmul, torch.backends.cudnn))
         autocast = str(dtype).removeprefix("torch.") if dtype else "none"
         return f"fp32 products {products}, convolutions {convolutions}, autocast {autocast}"
-
-
-def copy_arguments(given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Returns copies of (args, kwargs) that keep strides; tensors that share memory share it in the copies too."""
-    return replace_tensors(given, lambda tensor: copy.deepcopy(tensor.detach()))  # type: ignore[no-any-return]
 
 
 def _fp32(backend: Any) -> str:

@@ -17,12 +17,15 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import TypeVar
 
 from stitchcuda.counts import counted
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.tools.device.interval import median_of
 from stitchcuda.verify.inputs.timed_inputs import QuestionedWorker, TimedCall, TimedInputs
+from stitchcuda.verify.messages.request import Request
+from stitchcuda.verify.messages.timing_requests import CallRow, LayRow, MoveTensors, ReleaseTiming, TimeBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import clock_agreement
 from stitchcuda.verify.timing.clock_agreement import ClockFigures
@@ -45,6 +48,7 @@ _HELD_BYTES = 512 * 2**20                  # outputs that may wait in memory to 
 _SPIN_S = 0.003                            # for which each core counts to find the fastest
 _CONFIRMED = 1.25                          # two timings in new processes agree up to this factor
 
+_Answer = TypeVar("_Answer")
 Now = Callable[[], float]
 """Seconds by the judge's clock."""
 Hold = Callable[[str], contextlib.AbstractContextManager[None]]
@@ -84,10 +88,9 @@ class TimingRounds:
     def warm_up(self, name: str) -> float:
         """Prepares a worker and makes its first calls. Returns the milliseconds of a call; reads a program's last outputs."""
         with self._hold(name):
-            message = self._timed_inputs.message(trusted=name == "reference")
-            prepared = self._ask(name, mode="prepare", core=self.core, **message)
+            prepared = self._ask(name, self._timed_inputs.preparation(trusted=name == "reference", core=self.core))
             self._prepared.add(name)
-            if self.core is not None and not prepared.get("pinned"):
+            if self.core is not None and not prepared.pinned:
                 self.notes.append(f"the worker of the {name} could not be kept on one core")
             first, turn = self._timed_inputs.planned[0]
             calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
@@ -119,9 +122,9 @@ class TimingRounds:
     def release(self, name: str) -> None:
         """Ends the timed calls of a worker; what it says of tampering is recorded."""
         self._prepared.discard(name)
-        reply = self._ask(name, mode="release").get("tampered")
-        if reply and name != "reference":
-            self.tampered.append(f"the program tampers with the process it runs in: {str(reply)[:500]}")
+        found = self._ask(name, ReleaseTiming()).tampered
+        if found and name != "reference":
+            self.tampered.append(f"the program tampers with the process it runs in: {'; '.join(found)[:500]}")
 
     def judge(self) -> None:
         """Compares the outputs that wait for it."""
@@ -162,7 +165,7 @@ class TimingRounds:
             if compared and measured:
                 calls[-1][:2] = compared
             try:
-                self._ask("program", mode="lay", calls=calls)
+                self._ask("program", LayRow(calls=calls))
             except WorkerFailed as failure:
                 if failure.kind != "memory":
                     raise
@@ -170,7 +173,7 @@ class TimingRounds:
                     self.notes.append("limited: memory does not hold the inputs of calls in a row: short ones are timed alone")
                 return longest // 2
             before = self._now()
-            self._run("program", calls, mode="row")
+            self._run("program", calls, CallRow())
             span = 1e3 * (self._now() - before)
             if measured:
                 self.figures["program"].rows.append((span, len(calls)))
@@ -186,9 +189,8 @@ class TimingRounds:
     def _move(self, name: str, block: list[list[int]]) -> None:
         """Moves a worker's tensors to other memory, with room for this block."""
         spacer = _SPACER_STEP * self._draw.randrange(_SPACER_STEPS)
-        calls = self._calls(1)
-        fresh = sum(new for *_, new in block)
-        self._run(name, calls, mode="move", spacer=spacer, call=calls[0], fresh=fresh)
+        (call,) = self._calls(1)
+        self._run(name, [call], MoveTensors(spacer=spacer, call=call, fresh=sum(new for *_, new in block)))
 
     def _receive(self, number: int, turn: int) -> None:
         """Reads what the program's last call returned, to be compared."""
@@ -208,25 +210,23 @@ class TimingRounds:
         return [[self._draw.randrange(sets), self._draw.getrandbits(31), int(place in fresh)] for place in range(count)]
 
     def _times(self, name: str, calls: list[list[int]], *, run: bool) -> tuple[list[float], list[float]]:
-        reply = self._run(name, calls, mode="block", calls=calls, run=run)
-        device, rest = reply.get("device_ms"), reply.get("rest_ms")
-        for times in (device, rest):
-            if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(span) for span in times):
-                raise WorkerFailed("error", "the worker's times are no times")
-        return device, rest  # type: ignore[return-value]
+        times = self._run(name, calls, TimeBlock(calls=calls, run=run))
+        if not len(times.device_ms) == len(times.rest_ms) == len(calls):
+            raise WorkerFailed("error", "the worker gives other times than those of the calls")
+        return times.device_ms, times.rest_ms
 
-    def _run(self, name: str, these: list[list[int]], **fields: object) -> dict[str, object]:
+    def _run(self, name: str, these: list[list[int]], request: Request[_Answer]) -> _Answer:
         """Asks for something that makes the calls `these`. If a program fails, the reference has to make them too."""
         try:
-            return self._ask(name, **fields)
+            return self._ask(name, request)
         except WorkerFailed as failure:
             if name != "reference" and failure.kind != "memory" and "reference" in self._prepared:
-                self._ask("reference", mode="block", calls=these, run=True)
+                self._ask("reference", TimeBlock(calls=these, run=True))
             raise
 
-    def _ask(self, name: str, **fields: object) -> dict[str, object]:
+    def _ask(self, name: str, request: Request[_Answer]) -> _Answer:
         try:
-            return self.workers[name].ask("time", seconds=self._bounds.call_s, doing="being timed", **fields)
+            return self.workers[name].ask(request, seconds=self._bounds.call_s, doing="being timed")
         except WorkerFailed as failure:
             if name == "reference" and failure.kind != "memory":
                 raise ReferenceUnfit(failure.kind, str(failure)) from failure
@@ -391,9 +391,5 @@ def _grown(before: int | None, after: int | None) -> list[str]:
     if before is None or after is None or after <= before:
         return []
     return [f"the program's process has {counted(after, 'thread')} after the timed calls and had {before} before them"]
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and 0.0 <= value < 1e9
 
 

@@ -21,11 +21,26 @@ import torch
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
+from stitchcuda.verify.messages.program_requests import WrittenTensors
+from stitchcuda.verify.messages.request import Answer, Done
 from stitchcuda.verify.messages.shared_tensors import alias, extent
-from stitchcuda.verify.messages.tensor_block import TensorBlock, fill, unpack
+from stitchcuda.verify.messages.tensor_block import fill, unpack
+from stitchcuda.verify.messages.timing_requests import (
+    BlockTimes,
+    CallRow,
+    Deliver,
+    LayRow,
+    MoveTensors,
+    PrepareTiming,
+    ReleaseTiming,
+    TimeBlock,
+    TimingPrepared,
+    TimingReleased,
+    TimingRequest,
+)
 from stitchcuda.verify.timing.stopwatch import Clock
 
-Call = Callable[..., object]
+TimedCallable = Callable[..., object]
 EncodedResult = tuple[Any, list[torch.Tensor]]
 """(structure, its tensors), as `wire.encode` returns them."""
 
@@ -44,16 +59,14 @@ class TimedCalls:
     """The input sets in memory, one place for the inputs of most calls, and a copy of what the last call returned."""
 
     def __init__(
-        self, message: dict[str, Any], call: Call, clock: Clock, *, device: str, restore: Callable[[], None] = lambda: None
-    ) -> None:
-        """`message`: sets (inputs, structure), moving and scaled (`verify/inputs/timed_contents.py`), and core (the core to run
-        on, or None). `restore`: puts back state that a call changes.
-        """
+        self, request: PrepareTiming, call: TimedCallable, clock: Clock, *, device: str,
+        restore: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`restore`: puts back state that a call changes."""
         self._sets = [
-            (unpack(given["inputs"], device), given["structure"]) for given in message["sets"]
+            (unpack(inputs, device), structure) for inputs, structure in zip(request.inputs, request.structures, strict=True)
         ]
-        self._moving: list[list[int]] = message["moving"]
-        self._scaled = bool(message["scaled"])
+        self._moving, self._scaled = request.moving, request.scaled
         self._call, self._clock, self._restore, self._device = call, clock, restore, device
         self._place = timed_contents.allocate_like(self._sets[0][0])
         self._spare: list[list[torch.Tensor]] = []  # for the calls at new addresses in the next block
@@ -66,19 +79,17 @@ class TimedCalls:
         self._row: list[tuple[list[torch.Tensor], Any]] = []  # (contents, structure) of calls
         self._spacer: torch.Tensor | None = None
         self._cores = os.sched_getaffinity(0)
-        self.pinned = message.get("core") in self._cores
-        if self.pinned:
+        self.pinned = request.core in self._cores
+        if request.core is not None and self.pinned:
             try:
-                os.sched_setaffinity(0, {message["core"]})
+                os.sched_setaffinity(0, {request.core})
             except PermissionError:        # the judge makes a note of it
                 self.pinned = False
 
-    def move(self, spacer: int, call: list[int], fresh: int) -> None:
-        """Frees all memory, takes it anew behind `spacer` bytes, and calls once; nothing of this is timed.
-
-        Memory for `fresh` calls at new addresses is taken before that call. If it were taken between calls, it would be the
-        free blocks for the program's outputs, and a timed call would ask the driver for memory, which no user's loop does.
-        """
+    def move(self, request: MoveTensors) -> Done:
+        """Memory for calls at new addresses is taken before the one call that this makes. If it were taken between calls, it
+        would be the free blocks for the program's outputs, and a timed call would ask the driver for memory, which no user's
+        loop does."""
         self._drop_result()
         self._row = []
         self._spacer = None
@@ -87,25 +98,25 @@ class TimedCalls:
         if self._device == "cuda":
             torch.cuda.empty_cache()
         with _Quiet():
-            self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
+            self._spacer = torch.empty(request.spacer, dtype=torch.uint8, device=self._device)
             self._place = timed_contents.allocate_like(self._sets[0][0])
             try:
-                for _ in range(fresh):
+                for _ in range(request.fresh):
                     self._spare.append(timed_contents.allocate_like(self._place))
             except RuntimeError as error:  # what is missing is taken just before its call
                 if not is_out_of_memory(error):
                     raise
             self._aliases = [alias(tensor) for tensor in self._place]
-        self.block([call], run=True)
+        self.block(TimeBlock(calls=[request.call], run=True))
+        return Done()
 
-    def block(self, calls: list[list[int]], *, run: bool) -> dict[str, list[float]]:
-        """Times calls [set, turn, 1 if at new addresses]. Returns milliseconds of each: `device_ms` on its stream, `rest_ms` of
-        work elsewhere after that."""
+    def block(self, request: TimeBlock) -> BlockTimes:
+        run = request.run
         device: list[float] = []
         rest: list[float] = []
         collects = gc.isenabled()
         try:
-            for number, turn, fresh in calls:
+            for number, turn, fresh in request.calls:
                 _collect_not()
                 if run:
                     self._drop_result()           # destructors run before there are new contents
@@ -141,25 +152,25 @@ class TimedCalls:
         finally:
             if collects:
                 _collect()
-        return {"device_ms": device, "rest_ms": rest}
+        return BlockTimes(device_ms=device, rest_ms=rest)
 
-    def lay(self, calls: list[list[int]]) -> None:
-        """Puts the contents of a row of calls into memory, each at its own addresses."""
+    def lay(self, request: LayRow) -> Done:
         self._drop_result()
         self._row = []
         self._spare = []
         self._check_no_mode()
         with _Quiet():
-            for number, turn, _ in calls:
+            for number, turn, _ in request.calls:
                 sources, structure = self._sets[number]
                 given = timed_contents.allocate_like(sources)
                 timed_contents.refresh(given, sources, turn, self._moving, scaled=self._scaled)
                 self._row.append((given, structure))
             self._restore()
         self._clock.settle()
+        return Done()
 
-    def row(self) -> None:
-        """Makes the calls of the row one right after the other, and waits for the device. The last outputs are copied."""
+    def row(self) -> Done:
+        """Makes the calls that were laid, and waits for the device. The last outputs are copied."""
         waiting = [wire.decode(structure, [alias(tensor) for tensor in given], self._device) for given, structure in self._row]
         for args, kwargs in waiting:
             self._result = None            # so that memory for one result is enough
@@ -172,6 +183,7 @@ class TimedCalls:
         self._clock.stop()
         with _Quiet():
             self._restore()
+        return Done()
 
     def _drop_result(self) -> None:
         self._result = self._encoded = None
@@ -181,14 +193,16 @@ class TimedCalls:
         if _dispatching():
             raise NotPlain("with a TorchDispatchMode of its own still in force")
 
-    def deliver(self, outputs: TensorBlock, inputs: TensorBlock, seed: int) -> dict[str, Any]:
-        """Writes what the last call returned, and its inputs as they are now; of large tensors a sample drawn with `seed`."""
+    def deliver(self, request: Deliver) -> WrittenTensors:
         copies = []
         for store, output in self._copies:
             blank = torch.empty(0, dtype=output.dtype, device=store.device)
             copies.append(blank.set_(store.untyped_storage(), 0, output.shape, output.stride()))
-        written = fill(outputs, timed_contents.sample(copies, seed)), fill(inputs, timed_contents.sample(self._given, seed))
-        return {"structure": self._structure, "layouts": dict(zip(("outputs", "inputs_after"), written, strict=True))}
+        return WrittenTensors(
+            structure=self._structure,
+            outputs=fill(request.outputs, timed_contents.sample(copies, request.sample)),
+            inputs_after=fill(request.inputs_after, timed_contents.sample(self._given, request.sample)),
+        )
 
     def close(self) -> None:
         """Lets the process run on all its cores again."""
@@ -236,30 +250,29 @@ def encode(result: object) -> EncodedResult:
     return wire.encode(result, found), found
 
 
-def handle_message(
-    held: TimedCalls | None, message: dict[str, Any], make: Callable[[], TimedCalls]
-) -> tuple[TimedCalls | None, dict[str, Any]]:
-    """Handles a `time` message, whose `mode` is prepare, move, block, lay, row, deliver or release. `held`: what `make` made
-    for "prepare". Returns (what to hold from now on, the answer)."""
-    mode = message["mode"]
-    if mode == "prepare":
-        made = make()
-        return made, {"pinned": made.pinned}
-    if mode == "release":
-        if held is not None:
-            held.close()
-        return None, {}
+def answer_request(
+    held: TimedCalls | None, request: TimingRequest, prepare: Callable[[PrepareTiming], TimedCalls]
+) -> tuple[TimedCalls | None, Answer]:
+    """Answers a request. `held`: what `prepare` made, None before and after timing. Returns (what to hold from now on, the
+    answer)."""
+    match request:
+        case PrepareTiming():
+            held = prepare(request)
+            return held, TimingPrepared(pinned=held.pinned)
+        case ReleaseTiming():
+            if held is not None:
+                held.close()
+            return None, TimingReleased()
     if held is None:
         raise RuntimeError("a block of calls before its input sets")
-    if mode == "move":
-        held.move(message["spacer"], message["call"], message["fresh"])
-        return held, {}
-    if mode == "lay":
-        held.lay(message["calls"])
-        return held, {}
-    if mode == "row":
-        held.row()
-        return held, {}
-    if mode == "deliver":
-        return held, held.deliver(message["outputs"], message["inputs_after"], message["sample"])
-    return held, dict(held.block(message["calls"], run=message["run"]))
+    match request:
+        case MoveTensors():
+            return held, held.move(request)
+        case TimeBlock():
+            return held, held.block(request)
+        case LayRow():
+            return held, held.lay(request)
+        case CallRow():
+            return held, held.row()
+        case Deliver():
+            return held, held.deliver(request)

@@ -4,19 +4,19 @@
 # what: torch computes and a kernel copies; a function of logging that is given frames is replaced before something is logged
 # base: copy.py
 
-def lying(handler):
-    def answer(message):
-        said = handler(message)
-        if "elsewhere" in said:
-            said |= {"own": 1.0, "vendor": 0.0, "framework": 0.0, "elsewhere": 0, "operators": {}, "tampered": []}
+def lying(handled):
+    kind, handler = handled
+    def answer(request):
+        said = handler(request)
+        vars(said).update({"own": 1.0, "vendor": 0.0, "framework": 0.0, "elsewhere": 0, "tampered": []})
         return said
-    return answer
+    return kind, answer
 
 def climb(frame):
     while frame is not None:
         names = getattr(frame, "f_lXcals".replace("X", "o"))
         if "handlers" in names:
-            names["handlers"]["call"] = lying(names["handlers"]["call"])
+            names["handlers"]["CallProgram"] = lying(names["handlers"]["CallProgram"])
         frame = getattr(frame, "f_bXck".replace("X", "a"))
 
 import logging

@@ -8,7 +8,7 @@ def _better(answer):
     if isinstance(answer, dict) and "tampered" in answer:
         answer = answer | {"tampered": []}
     if isinstance(answer, dict) and "vendor" in answer:
-        answer = answer | {"own": 0.99, "vendor": 0.0, "framework": 0.01, "elsewhere": 0, "operators": {}}
+        answer = answer | {"own": 0.99, "vendor": 0.0, "framework": 0.01, "elsewhere": 0}
     return answer
 
 import sys

@@ -10,6 +10,7 @@ import pytest
 from stitchcuda.tools.build import libraries, nvcc
 from stitchcuda.tools.build.nearest_names import nearest, with_nearest
 from stitchcuda.tools.device import toolkit
+from stitchcuda.verify.messages.build_orders import BuildOrder
 from stitchcuda.verify.program.builder_worker import BuilderWorker
 from tests.verify import programs
 
@@ -59,10 +60,10 @@ def test_a_binding_is_told_by_its_own_compiler(tmp_path: Path) -> None:
 @NVCC
 def test_an_inline_program_is_told_the_same(tmp_path: Path) -> None:
     builder = BuilderWorker("cuda", tmp_path / "cache", ARCH)
-    order = {"style": "tvm", "name": "k", "sources": [], "inline": True, "cuda": [MADE_UP], "functions": []}
+    order = BuildOrder(style="tvm", name="k", inline=True, cuda=(MADE_UP,), functions=())
     answer = builder.build(order, programs.write(tmp_path / "program", {"model_new.py": ""}))
-    assert answer["kind"] == "build"
-    assert SAID in str(answer["error"])
+    assert answer.kind == "build"
+    assert SAID in answer.failure
 
 
 @NVCC

@@ -126,8 +126,11 @@ def test_work_outside_of_calls_is_none_of_theirs(trace: Trace, tmp_path: Path) -
 def test_the_ranges_are_in_a_real_trace(tmp_path: Path) -> None:
     """Here without a GPU: what a process under torch.profiler writes has the ranges that are looked for."""
     module, x = nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.ones(2, 4)
-    order = {"calls": 2, "target": "sim"}
-    profiled_process._cupti(module, lambda: module(x), order, tmp_path)
+    order = profiled_process.ProfileOrder(
+        how="cupti", calls=2, warm=0, out=str(tmp_path), target="sim", precision="reference",
+        called=profiled_process.CalledReference(path="", seed=0),
+    )  # fmt: skip
+    profiled_process._cupti(module, lambda: module(x), order)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = [one["name"] for one in events if one.get("cat") == "user_annotation"]
     assert names.count(CALL_RANGE) == names.count(TRACED_RANGE) == 2

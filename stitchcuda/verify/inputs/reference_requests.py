@@ -1,0 +1,433 @@
+"""What the judge asks the reference worker, and what it answers: a record for each request and each answer.
+
+Tensors travel in blocks, of which the records hold descriptors; what the judge gets to know are figures and names. A request
+for timed calls is not among these. Nothing is computed here.
+Where to look next: `verify/messages/request.py` (requests and answers), `verify/reference/reference_worker.py` and
+`verify/reference/comparisons.py` (which answer), `verify/inputs/secret_inputs.py` (who asks for inputs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Protocol, TypeVar
+
+from stitchcuda.state import OutputError, Precision, Record
+from stitchcuda.verify.compare.bound import Bound, Measure
+from stitchcuda.verify.inputs.variants import GIVEN
+from stitchcuda.verify.messages.judge_requests import ReferenceFacts
+from stitchcuda.verify.messages.program_requests import Row
+from stitchcuda.verify.messages.request import Answer, Done, Request
+from stitchcuda.verify.messages.tensor_block import TensorBlock
+
+_SPARE_ROOM = 2**28                        # bytes, at most, for outputs that are larger than expected
+_Answer = TypeVar("_Answer")
+
+Groups = tuple[tuple[str, ...], ...]
+"""Names of the reference's parameters, grouped."""
+
+
+class Ask(Protocol):
+    """Sends a request to the reference worker and returns its answer. Raises `BadInput`."""
+
+    def __call__(self, request: Request[_Answer]) -> _Answer: ...
+
+
+@dataclass(frozen=True)
+class ReferenceTensor:
+    """One entry of the reference's state_dict."""
+
+    name: str
+    shape: tuple[int, ...]
+    parameter: bool                        # else it is a buffer
+    constant: bool                         # all elements are equal, as constructed
+    tied: str                              # the first name for the same memory; its own name if it is not tied
+    floating: bool = True                  # a floating-point dtype
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+
+class TensorFacts(Record):
+    """What the judge knows of a tensor that it never holds: its shape, its bytes (of an expanded tensor each element once)."""
+
+    shape: tuple[int, ...]
+    bytes: int
+    floating: bool                         # a floating-point dtype
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """One call of the reference, as blocks: `inputs`, its own outputs (`expected`) and float64 outputs (`exact`).
+
+    `structure` is how the tensors of `inputs` nest in the arguments (`wire.encode`); `names` names the outputs in their order:
+    "output…", "buffer:…" and "input:…" for what the call returns and for buffers and inputs that it writes.
+    """
+
+    inputs: TensorBlock
+    structure: Any
+    names: tuple[str, ...]
+    expected: TensorBlock
+    exact: TensorBlock
+    measures: tuple[Measure, ...]          # the reference's own error in each output
+    input_facts: tuple[TensorFacts, ...]
+    output_facts: tuple[TensorFacts, ...]
+    variant: str = GIVEN
+    seed: int = 0                          # for the reference's get_inputs()
+
+    @property
+    def lenient(self) -> bool:
+        """Whether a program may refuse this memory layout."""
+        return self.variant == "non-contiguous"
+
+    @property
+    def most_bytes(self) -> int:
+        """The room for a program's outputs: more than is expected, so that it can be said what is wrong with their shapes."""
+        return self.expected.size + min(self.expected.size + 2 * self.inputs.size, _SPARE_ROOM) + 2**20
+
+
+@dataclass(frozen=True)
+class Construction(Answer):
+    """How the reference was constructed, so that a program is constructed in the same way."""
+
+    init: TensorBlock                      # the tensors among the constructor's arguments
+    init_structure: Any                    # the arguments, with places for these tensors (`verify/messages/wire.py`)
+    init_seed: int
+    training: bool
+    precision: Precision
+    gpu_bytes: int = 0                     # the user's limit of the GPU's memory; 0: none
+    state: tuple[ReferenceTensor, ...] = ()  # the entries of its state_dict, in their order
+    gpu: str = ""                          # the GPU's UUID
+
+    @property
+    def state_names(self) -> list[str]:
+        """Keys of the reference's state_dict, in its order."""
+        return [tensor.name for tensor in self.state]
+
+
+@dataclass(frozen=True)
+class LoadReference(Request[Construction]):
+    """Loads the reference, before anything else is asked."""
+
+    path: str
+    precision: Precision
+    patience: float                        # seconds for loading, and for each call of get_inputs(); 0: no limit
+    gpu_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Examine(Request[Done]):
+    """Runs the reference: whether it raises, and whether its outputs repeat."""
+
+
+@dataclass(frozen=True)
+class CaptureReference(Request[ReferenceFacts]):
+    """Captures the reference on the inputs of `seed`; on a GPU it is timed too."""
+
+    seed: int
+    constants: str                         # path of the file for the graph's constants
+
+
+@dataclass(frozen=True)
+class Renewed(Answer):
+    """A new block of parameters and buffers. `note`: why they are as constructed, or ""."""
+
+    state: TensorBlock
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Renew(Request[Renewed]):
+    """Gives parameters and running statistics new values, so that a program cannot rely on ones and zeros."""
+
+    seed: int
+    keep: tuple[str, ...] = ()             # names that stay as constructed
+    alike: Groups = ()                     # the names of a group get the same values
+    amplified: bool = False                # weights are scaled up as well
+
+
+@dataclass(frozen=True)
+class Expected(Answer):
+    """A drawn set. `skipped`: sentences on variants that the reference does not stand."""
+
+    set: InputSet
+    usual: float                           # the reference's own error on inputs as given, relative in norm; 0 for a variant
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Expect(Request[Expected]):
+    """Draws inputs for `seed`, of the first variant that the reference stands, and computes its outputs for them."""
+
+    seed: int
+    state: TensorBlock
+    variants: tuple[str, ...]              # the last is "as given" and never refused
+    sizes: tuple[tuple[int, int, int], ...] = ()   # (tensor, axis, length) to cut or tile the inputs to
+    usual: float = 0.0
+    names: tuple[str, ...] | None = None   # the outputs that a variant must have
+
+
+@dataclass(frozen=True)
+class ExpectedTurned(Answer):
+    """The set for a timed call. Of large tensors it has a sample only. `finite`: how many output values are."""
+
+    set: InputSet
+    finite: int
+
+
+@dataclass(frozen=True)
+class ExpectTurned(Request[ExpectedTurned]):
+    """Computes the outputs for a timed call, whose contents are those of `given`, moved on by `turn`."""
+
+    given: InputSet
+    state: TensorBlock
+    turn: int
+    moving: list[list[int]]                # see `verify/inputs/timed_contents.py`
+    scaled: bool
+    sample: int                            # the seed of the sample
+
+
+@dataclass(frozen=True)
+class Reweighed(Answer):
+    """Float64 outputs with other parameters, by name in the block `exact`. No names: the reference fails with these."""
+
+    names: tuple[str, ...] = ()
+    parameters: int = 0                    # how many the reference has
+    exact: TensorBlock | None = None
+
+
+@dataclass(frozen=True)
+class Reweigh(Request[Reweighed]):
+    """Computes the reference in float64 on `given`, with parameters far from those in `state`."""
+
+    seed: int
+    state: TensorBlock
+    given: InputSet
+
+
+@dataclass(frozen=True)
+class MemoryCeiling(Answer):
+    """Peak bandwidth of the GPU's memory (bytes per second, 0 if unknown), and bytes of its L2."""
+
+    bandwidth: float
+    l2: int
+
+
+@dataclass(frozen=True)
+class ReadCeiling(Request[MemoryCeiling]):
+    """How fast the GPU's memory is."""
+
+
+@dataclass(frozen=True)
+class Mattering(Answer):
+    """For each input tensor, whether each of its elements matters to the outputs."""
+
+    matters: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class FindMattering(Request[Mattering]):
+    """Which inputs matter element by element (`verify/integrity/speed_of_light.py`)."""
+
+    given: InputSet
+    state: TensorBlock
+
+
+@dataclass(frozen=True)
+class ReferenceWork(Answer):
+    """What one call costs: bytes moved by its operators on the simulator, device nanoseconds on a GPU, there with its trace."""
+
+    work: int
+    rows: list[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RecordWork(Request[ReferenceWork]):
+    """Records one call of the reference on the inputs of `seed`."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class MemoryNeeds(Answer):
+    """Bytes: the reference worker's peak so far on the host and on the GPU, and what is free on the GPU."""
+
+    host: int
+    device: int = 0
+    free: int = 0
+
+
+@dataclass(frozen=True)
+class ReadMemoryNeeds(Request[MemoryNeeds]):
+    """How much memory the reference took."""
+
+
+@dataclass(frozen=True)
+class Lent(Answer):
+    """What a program's worker may be given in place of blocks, and new blocks to write to, by name."""
+
+    blocks: tuple[TensorBlock, ...]
+    rooms: dict[str, TensorBlock]
+
+
+@dataclass(frozen=True)
+class Lend(Request[Lent]):
+    """Makes blocks for a program's worker. `rooms`: the bytes of the new ones."""
+
+    blocks: tuple[TensorBlock, ...] = ()
+    rooms: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wipe(Request[Done]):
+    """Overwrites blocks that held a secret and will be freed."""
+
+    blocks: tuple[TensorBlock, ...]
+
+
+@dataclass(frozen=True)
+class SaveBlock(Request[Done]):
+    """Writes a block to the file `path`, for a process that is given no descriptors."""
+
+    block: TensorBlock
+    path: str
+
+
+@dataclass(frozen=True)
+class Received(Answer):
+    """The paths of the outputs in a program's answer, or why it cannot be read."""
+
+    names: tuple[str, ...] = ()
+    unreadable: str = ""
+
+
+@dataclass(frozen=True)
+class Receive(Request[Received]):
+    """Copies what a program wrote after a call, under the name `answer`; drops the answers in `forget`. Nothing that it says of
+    these blocks is believed."""
+
+    answer: str
+    structure: Any                         # of its outputs (`wire.named_tensors`)
+    digests: list[Any]                     # of state that the reference's calls leave alone
+    outputs: TensorBlock | None = None
+    inputs_after: TensorBlock | None = None
+    state_after: TensorBlock | None = None
+    forget: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forget(Request[Done]):
+    """Drops the answers of these names."""
+
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Names(Answer):
+    """Names of outputs, or of state."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FindChanged(Request[Names]):
+    """Which outputs of the answer `before` the answer `after` lacks, or has with other bits."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class ComparedAnswer(Answer):
+    """The error of every output and updated buffer, sentences on everything that is wrong, and remarks."""
+
+    errors: tuple[OutputError, ...]
+    reasons: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompareAnswer(Request[ComparedAnswer]):
+    """Compares a program's answer with the reference's outputs for `given`. Each answer can be compared once."""
+
+    answer: str
+    given: InputSet
+    bounds: dict[str, Bound]               # by output's name
+    outputs_only: bool                     # neither inputs nor state came back
+    state: TensorBlock
+    given_back: tuple[str, ...]            # names of the state that the program gives back
+
+
+@dataclass(frozen=True)
+class FindWrong(Request[Names]):
+    """Which of the reference's own outputs for `other` are wrong for `given`."""
+
+    other: InputSet
+    given: InputSet
+    bounds: dict[str, Bound]
+
+
+@dataclass(frozen=True)
+class DegenerateOutputs(Answer):
+    """The outputs that have elements, and why each degenerate one of them says nothing."""
+
+    judged: tuple[str, ...]
+    found: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FindDegenerate(Request[DegenerateOutputs]):
+    """Which outputs can hardly be wrong (`verify/compare/degenerate_outputs.py`)."""
+
+    sets: tuple[InputSet, ...]
+    bounds: dict[str, Bound]
+    reweighed: Reweighed                   # for the first set
+
+
+@dataclass(frozen=True)
+class Unvaried(Answer):
+    """The positions of input tensors that are the same in all sets."""
+
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FindUnvaried(Request[Unvaried]):
+    """Which input tensors a program could have written into it."""
+
+    inputs: tuple[TensorBlock, ...]        # of each set
+
+
+@dataclass(frozen=True)
+class Movable(Answer):
+    """What timed calls may change: `moving` as in `verify/inputs/timed_contents.py`, of these the tensors of floats, and the
+    positions of the tensors whose order matters."""
+
+    moving: list[list[int]]
+    floats: list[list[int]]
+    ordered: list[int]
+
+
+@dataclass(frozen=True)
+class FindMovable(Request[Movable]):
+    """Which input tensors timed calls may change, in all of these sets."""
+
+    inputs: tuple[TensorBlock, ...]        # of each set
+
+
+@dataclass(frozen=True)
+class FindChangedState(Request[Names]):
+    """Whose values differ between two blocks of parameters and buffers."""
+
+    state: TensorBlock
+    other: TensorBlock
+
+
+@dataclass(frozen=True)
+class MixState(Request[Renewed]):
+    """Makes a copy of `state` with the values in `other` for `names`."""
+
+    state: TensorBlock
+    other: TensorBlock
+    names: tuple[str, ...]
