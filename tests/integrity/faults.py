@@ -234,7 +234,7 @@ PYTHON = (
 )
 RESULTS = (
     result("closes the blocks", "os.close(fd)", "raised", "cannot be", "Bad file descriptor"),
-    result("another file for results", "os.dup2(os.open('/dev/null', os.O_RDWR), fd)", "were changed after"),
+    result("another file for results", "os.dup2(os.open('/dev/null', os.O_RDWR), fd)", "were changed after", "raised"),
     result("a socket for results", "os.dup2(0, fd)", "were changed after", "raised", "cannot be", "crashed"),
     result("results cut short", "os.ftruncate(fd, 100)", "Operation not permitted"),
     result("results without end", "os.ftruncate(fd, 1 << 27)", "Operation not permitted"),

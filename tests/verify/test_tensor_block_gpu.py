@@ -68,6 +68,32 @@ def test_another_process_reads_and_answers() -> None:
     assert torch.equal(unpack(block, "cuda")[0], given)
 
 
+@pytest.mark.parametrize("room", ["cuda", "cpu"])
+def test_an_answer_is_read_wherever_its_block_and_its_reader_are(room: str) -> None:
+    given = [torch.randn(1 << 20, device="cuda"), torch.arange(9), torch.tensor([True, False], device="cuda")]
+    block = new_block(2**23, room)
+    layout = fill(block, given)
+    for device in ("cuda", "cpu"):
+        for tensor, back in zip(given, unpack(block.with_layout(layout), device, answer=True), strict=True):
+            assert torch.equal(tensor.cpu(), back.cpu())
+    fill(block, [torch.randn(1 << 20, device="cuda"), *given[1:]])
+    with pytest.raises(WireError, match="changed after"):
+        unpack(block.with_layout(layout), "cuda", answer=True)
+
+
+def test_the_memory_of_a_block_is_read_without_a_copy() -> None:
+    given = [torch.randn(1 << 24, device="cuda"), torch.tensor([True, False], device="cuda"), torch.empty(0, device="cuda")]
+    block = pack(given, "cuda")
+    free = torch.cuda.mem_get_info()[0]
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    shared = unpack(block, "cuda", shared=True)
+    assert torch.cuda.memory_allocated() == before
+    assert free - torch.cuda.mem_get_info()[0] < 2**24
+    assert all(torch.equal(tensor, back) for tensor, back in zip(given, shared, strict=True))
+    assert torch.equal(unpack(pack(shared, "cpu"), "cuda", shared=True)[0], given[0])
+
+
 def test_what_is_no_such_memory_is_refused() -> None:
     pair = socket.socketpair()
     for descriptor in (os.open(os.devnull, os.O_RDWR), os.memfd_create("x"), pair[0].fileno(), 987):

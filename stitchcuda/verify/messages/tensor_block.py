@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import itertools
+import mmap
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -112,14 +114,14 @@ class TensorPlace:
         if count and (self.span >= len(spans) or end > spans[self.span]):
             raise WireError("unreadable tensors: a tensor lies outside its memory")
 
-    def restored(self, spans: list[torch.Tensor]) -> torch.Tensor:
-        """Returns the tensor, as a view of its span's bytes."""
+    def restored(self, spans: list[torch.Tensor], *, shared: bool = False) -> torch.Tensor:
+        """Returns the tensor, as a view of its span's bytes. `shared`: these cannot be written to, and are trusted."""
         dtype = _TYPES[self.dtype]
         if 0 in self.shape:
             device = spans[0].device if spans else "cpu"
             return torch.empty(0, dtype=dtype, device=device).as_strided(self.shape, self.strides)
         span, offset = spans[self.span], self.offset
-        if dtype is torch.bool:            # a byte other than 0 and 1 would be neither true nor false
+        if dtype is torch.bool and not shared:  # a byte other than 0 and 1 would be neither true nor false
             span[offset : offset + strided_extent(self.shape, self.strides)].clamp_(max=1)
         usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
         return usable.view(dtype).as_strided(self.shape, self.strides, offset // dtype.itemsize)
@@ -202,20 +204,24 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> dict[str, Any]:
         if total > block.size:
             raise WireError(f"{total} bytes of tensors where at most {block.size} were expected")
     _write(block, spans)
-    return layout.plain() | {"digest": _digest(spans, block.key, on_gpu=block.device == "cuda")}
+    return layout.plain() | {"digest": _digest(spans, block.key, _on_host(layout))}
 
 
-def unpack(block: TensorBlock, device: str, *, answer: bool = False) -> list[torch.Tensor]:
+def unpack(block: TensorBlock, device: str, *, answer: bool = False, shared: bool = False) -> list[torch.Tensor]:
     """Returns private copies, on `device`, of the tensors in a block; those that were on the host when they were packed stay
-    there. `answer`: the block was written by `fill`, in a process that is not trusted. Raises `WireError` for a layout that
-    cannot be, and for an answer that was changed since."""
+    there. `answer`: the block was written by `fill`, in a process that is not trusted. `shared`: where they lie on the GPU, the
+    tensors are the block's own memory, which cannot be written to; only for a block that no program was given. Raises
+    `WireError` for a layout that cannot be, and for an answer that was changed since."""
     try:
         layout = BlockLayout.read(block.layout, block.size)
+        on_host = _on_host(layout)
+        if shared and block.device == device == "cuda" and not on_host:
+            views = _views(block, layout.spans)
+            return [place.restored(views, shared=True) for place in layout.tensors]
         spans = _read(block, layout.spans, device)
-        if answer and layout.digest != _digest(spans, block.key, on_gpu=block.device == "cuda"):
-            raise WireError("they were changed after it had returned them")
-        on_host = {place.span for place in layout.tensors if place.host is True}
         spans = [span.cpu() if number in on_host else span for number, span in enumerate(spans)]
+        if answer and layout.digest != _digest(spans, block.key, on_host):
+            raise WireError("they were changed after it had returned them")
         return [place.restored(spans) for place in layout.tensors]
     except (TypeError, ValueError, RuntimeError, OSError, OverflowError) as error:
         if is_out_of_memory(error):        # nothing is wrong with the block
@@ -276,33 +282,40 @@ def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
             position += _padded(span.numel())
         torch.cuda.synchronize()
         return
-    for span in spans:
-        view, done = _memory(here := span.cpu()), 0
-        while done < here.numel():
-            done += os.pwrite(block.descriptor, view[done : done + _PART], position + done)
-        position += _padded(here.numel())
+    if not spans:
+        return
+    with mmap.mmap(block.descriptor, block.size) as mapped:
+        target = torch.frombuffer(mapped, dtype=torch.uint8)
+        for span in spans:
+            target[position : position + span.numel()].copy_(span)
+            position += _padded(span.numel())
+        del target                         # a mapping with a view of it cannot be closed
+
+
+def _views(block: TensorBlock, lengths: list[int]) -> list[torch.Tensor]:
+    """The spans of a block on the GPU, in the block's own memory."""
+    source = bytes_of(device_memory().map(block.descriptor, block.size, write=False)) if lengths else torch.empty(0)
+    begins = itertools.accumulate(map(_padded, lengths), initial=0)
+    return [source[begin : begin + length] for begin, length in zip(begins, lengths, strict=False)]
 
 
 def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Tensor]:
     """Copies the spans into new memory on `device`."""
-    position, spans = 0, []
     if block.device == "cuda":
-        source = bytes_of(device_memory().map(block.descriptor, block.size, write=False)) if lengths else torch.empty(0)
+        copies = [span.to(device, copy=True) for span in _views(block, lengths)]
+        torch.cuda.synchronize()
+        return copies
+    position, spans = 0, []
+    if not lengths:
+        return []
+    if os.fstat(block.descriptor).st_size < block.size:
+        raise WireError("unreadable tensors: the block is shorter than its layout")
+    with mmap.mmap(block.descriptor, block.size, mmap.MAP_PRIVATE) as mapped:
+        source = torch.frombuffer(mapped, dtype=torch.uint8)
         for length in lengths:
             spans.append(source[position : position + length].to(device, copy=True))
             position += _padded(length)
-        torch.cuda.synchronize()
-        return spans
-    for length in lengths:
-        span = torch.empty(length, dtype=torch.uint8)
-        view, done = _memory(span), 0
-        while done < length:
-            count = os.preadv(block.descriptor, [view[done : done + _PART]], position + done)
-            if count == 0:
-                raise WireError("unreadable tensors: the block is shorter than its layout")
-            done += count
-        spans.append(span.to(device))
-        position += _padded(length)
+        del source
     return spans
 
 
@@ -343,32 +356,37 @@ def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
 def digest(tensor: torch.Tensor, key: str) -> str:
     """A digest of a tensor's dtype, shape and bits, whatever its strides. Tensors with other bits have another one."""
     flat = _bare(tensor).contiguous().reshape(-1)
-    bits = _digest([flat.view(torch.uint8)] if flat.numel() else [], key, on_gpu=flat.is_cuda)
+    bits = _digest([flat.view(torch.uint8)] if flat.numel() else [], key, frozenset() if flat.is_cuda else frozenset([0]))
     return f"{tensor.dtype} {tuple(tensor.shape)} {bits}"
 
 
-def _digest(spans: list[torch.Tensor], key: str, *, on_gpu: bool) -> str:
-    """A digest of bytes: BLAKE2 on the host; on a GPU a sum of mixed words, each with its place and with `key`."""
-    if not on_gpu:
-        hashed = blake2b(key=key.encode(), digest_size=16)
-        for span in spans:
-            here = span.cpu()              # alive while its memory is read
-            hashed.update(b"%d " % here.numel())
-            hashed.update(_memory(here))
-        return hashed.hexdigest()
-    total = torch.zeros((), dtype=torch.int64, device="cuda")
+def _on_host(layout: BlockLayout) -> frozenset[int]:
+    """The numbers of the spans that were on the host when they were written."""
+    return frozenset(place.span for place in layout.tensors if place.host is True)
+
+
+def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int]) -> str:
+    """A digest of bytes, wherever they are now: BLAKE2 of the spans `on_host`, and of the others a sum of mixed words, each
+    with its place and with `key`, which a GPU computes at the speed of its memory."""
+    hashed = blake2b(key=key.encode(), digest_size=16)
     place = int.from_bytes(blake2b(key.encode(), digest_size=7).digest())
-    for span in spans:
+    total: torch.Tensor | None = None
+    for number, span in enumerate(spans):
+        if number in on_host:
+            hashed.update(b"%d " % span.numel())
+            hashed.update(_memory(here := span.cpu()))  # alive while its memory is read
+            del here
+            continue
         for begin in range(0, span.numel(), _DIGESTED):
             part = span[begin : begin + _DIGESTED]
-            words = torch.zeros(-(-part.numel() // 8), dtype=torch.int64, device="cuda")
+            words = torch.zeros(-(-part.numel() // 8), dtype=torch.int64, device=part.device)
             words.view(torch.uint8)[: part.numel()].copy_(part)
-            mixed = torch.arange(place, place + words.numel(), device="cuda").mul_(_MIX[0]).bitwise_xor_(words)
+            mixed = torch.arange(place, place + words.numel(), device=part.device).mul_(_MIX[0]).bitwise_xor_(words)
             for factor in _MIX[1:]:
                 mixed.mul_(factor).bitwise_xor_(mixed >> 32)
-            total += mixed.sum()
+            total = mixed.sum() if total is None else total.add_(mixed.sum())
             place += words.numel() + 1
-    return f"{int(total)}"
+    return f"{0 if total is None else int(total)} {hashed.hexdigest()}"
 
 
 def _memory(span: torch.Tensor) -> memoryview:

@@ -265,7 +265,8 @@ class Comparisons:
 
 def _read_set(given: InputSet, device: str) -> tuple[Tensors, Tensors, Tensors]:
     """Returns a set's inputs, the reference's outputs, and its float64 outputs."""
-    return unpack(given.inputs, device), unpack(given.expected, device), unpack(given.exact, device)
+    inputs, expected, exact = (unpack(block, device, shared=True) for block in (given.inputs, given.expected, given.exact))
+    return inputs, expected, exact
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
