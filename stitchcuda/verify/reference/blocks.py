@@ -15,7 +15,8 @@ from stitchcuda.verify.messages import gpu_memory, tensor_block
 from stitchcuda.verify.messages.request import Done
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
-_FREE = 0.25                               # of a GPU's memory stays free of blocks: programs need some too
+_FREE = 0.25                               # of a GPU's memory stays free of blocks that are kept: programs need some too
+_FREE_OF_ROOMS = 0.1                       # and of those for one call, when the program has its memory already
 
 
 class Blocks:
@@ -31,7 +32,7 @@ class Blocks:
         return tensor_block.pack(tensors, self._place(size))
 
     def lend(self, request: Lend) -> Lent:
-        rooms = {name: tensor_block.new_block(size, self._place(size)) for name, size in request.rooms.items()}
+        rooms = {name: tensor_block.new_block(size, self._place(size, _FREE_OF_ROOMS)) for name, size in request.rooms.items()}
         return Lent(tuple(map(self._lent, request.blocks)), rooms)
 
     def wipe(self, request: Wipe) -> Done:
@@ -48,15 +49,15 @@ class Blocks:
             return block                   # nobody can write to it
         return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._place(block.size))
 
-    def _place(self, size: int) -> str:
-        """Returns where a block of so many bytes is to lie."""
+    def _place(self, size: int, share: float = _FREE) -> str:
+        """Returns where a block of so many bytes is to lie, so that this share of the GPU's memory stays free."""
         if self._device != "cuda":
             return "cpu"
         free, total = gpu_memory.free_and_total()
-        if free - size < _FREE * total:
+        if free - size < share * total:
             torch.cuda.empty_cache()
             free, total = gpu_memory.free_and_total()
-        if free - size < _FREE * total:
+        if free - size < share * total:
             self.on_host += 1
             return "cpu"
         return "cuda"
