@@ -9,6 +9,7 @@ driver).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable
@@ -113,12 +114,14 @@ class MappedMemory:
         self.__cuda_array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
     def __del__(self) -> None:
+        with contextlib.suppress(RuntimeError):  # a context that is lost works on nothing
+            torch.cuda.synchronize()
         for step in self._undo:
             step()
 
 
 def bytes_of(memory: MappedMemory) -> torch.Tensor:
-    """Returns the memory as a tensor of bytes on the GPU, without copying. Work on it must have ended before it is dropped."""
+    """Returns the memory as a tensor of bytes on the GPU, without copying."""
     return torch.as_tensor(memory, device="cuda")
 
 
