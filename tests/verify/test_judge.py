@@ -12,6 +12,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, Receive
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born
+from stitchcuda.verify.judge.program_check import loaded, start_loading
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
@@ -68,18 +69,18 @@ def test_a_worker_that_was_started_ahead_is_taken_first(tmp_path: Path) -> None:
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
     judge = bench._judge
     try:
-        ahead = [judge.examination._start_loading(program, bench.secret_inputs, judge.resources.new_builder())]
+        ahead = [start_loading(judge.resources, program, bench.secret_inputs, judge.resources.new_builder())]
         worker = ahead[0].worker
         for expected in (True, False):
-            with judge.examination._loaded(program, bench.secret_inputs, ahead) as loaded:
-                assert (loaded.worker is worker) == expected
-                answer = loaded.trial.call(bench.secret_inputs.sets[0], same_addresses=True)
-                assert loaded.trial.compare(bench.secret_inputs.sets[0], answer, bench.secret_inputs.bounds(1))[1] == []
+            with loaded(judge.resources, program, bench.secret_inputs, ahead) as found:
+                assert (found.worker is worker) == expected
+                answer = found.trial.call(bench.secret_inputs.sets[0], same_addresses=True)
+                assert found.trial.compare(bench.secret_inputs.sets[0], answer, bench.secret_inputs.bounds(1))[1] == []
         assert ahead == []
         judge.resources.background.quiet()
         assert not worker.scratch.exists()
         (program := tmp_path / "broken.py").write_text("raise RuntimeError('no')")
-        broken = judge.examination._loaded(program, bench.secret_inputs, [])
+        broken = loaded(judge.resources, program, bench.secret_inputs, [])
         with pytest.raises(WorkerFailed, match=r"RuntimeError \(broken.py line 1\): no"), broken:
             pass
     finally:
@@ -95,8 +96,8 @@ def test_a_worker_that_nobody_takes_is_closed_while_it_is_loading(tmp_path: Path
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     (program := tmp_path / "new.py").write_text(text)
     try:
-        resources, start = bench._judge.resources, bench._judge.examination._start_loading
-        loading = [start(program, bench.secret_inputs, resources.new_builder()) for _ in range(4)]
+        resources = bench._judge.resources
+        loading = [start_loading(resources, program, bench.secret_inputs, resources.new_builder()) for _ in range(4)]
         time.sleep(after)
         assert not any(one.loading.done() for one in loading)
         for one in loading:

@@ -1,0 +1,228 @@
+"""One check of one program: asks it all questions, in the order in which they stand in `ProgramCheck.run`.
+
+Runs in the judge process. A final check on a GPU loads a second worker, whose kernels can be left out, while the first one
+answers. A program that fails is a `CheckResult`. It compares nothing itself and times no program.
+Where to look next: `verify/judge/correctness.py` (what is asked and compared), `verify/ablation/ablation.py` (is each kernel
+needed), `verify/ablation/state_mismatch.py` (does it read all of the state).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from stitchcuda.state import CheckResult
+from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
+from stitchcuda.verify.inputs.secret_inputs import (
+    InputTerms,
+    SecretInputs,
+    draw_other_sizes,
+    read_free_sizes,
+    redraw_parameters,
+)
+from stitchcuda.verify.integrity import device_time
+from stitchcuda.verify.judge import correctness
+from stitchcuda.verify.judge.judge_resources import JudgeResources, is_large
+from stitchcuda.verify.processes.builder import Builder
+from stitchcuda.verify.processes.worker import Worker, WorkerFailed
+from stitchcuda.verify.program.trial import LoadedProgram, Trial
+
+_IDLE_S = 0.3                              # for so long nobody calls the program and the GPU must stay idle
+
+Asking = Callable[[str], AbstractContextManager[None]]
+"""Adds the time of its block to the seconds of the question of this name."""
+
+
+class LoadingProgram(NamedTuple):
+    """A program that is being loaded into a new worker, built so that its kernels can be left out. `builder`: this worker's own
+    builder, or None if it uses the shared one."""
+
+    worker: Worker
+    trial: Trial
+    loading: Future[None]
+    builder: Builder | None
+
+    def close(self) -> None:
+        """Kills and closes the worker, whether or not it has loaded. Call it once. A thread that waits for `loading` gets
+        `WorkerFailed` first."""
+        if self.builder:
+            self.builder.stop()
+        self.worker.child.kill()
+        wait([self.loading])
+        self.trial.forget()
+        self.worker.close()
+        if self.builder:
+            self.builder.close()
+
+
+class ProgramCheck:
+    """One check of a copy of a program, on given terms. Call `run` once.
+
+    `fresh`: a final check, on parameters and inputs that no program has seen. `two`: the worker whose kernels can be left out
+    is loaded while the first one is asked, which takes more memory.
+    """
+
+    def __init__(
+        self, resources: JudgeResources, asking: Asking, program: Path, seeds: int, terms: InputTerms, *, fresh: bool, two: bool
+    ) -> None:
+        self._resources, self._asking = resources, asking
+        self._program, self._seeds, self._terms, self._fresh = program, seeds, terms, fresh
+        with asking("inputs"):
+            self._secret_inputs = resources.secret_inputs(1, fresh=fresh, terms=terms)
+            resources.wait_for_memory(self._secret_inputs)
+        self._two = two and not is_large(self._secret_inputs, resources.target)
+        self._ahead: list[LoadingProgram] = []  # workers whose kernels can be left out, started before they are needed
+        self._worker = resources.worker(program, self._secret_inputs)
+        self._trial = resources.trial(self._worker, self._secret_inputs)
+
+    def run(self) -> CheckResult:
+        """Asks all questions. Raises `OtherTerms` if the program lacks some of the reference's state under the same names, and
+        `BadInput` if the reference cannot be used."""
+        background = self._resources.background
+        with contextlib.ExitStack() as stack:
+            if self._fresh:
+                stack.callback(background.tidy, functools.partial(self._resources.discard, self._secret_inputs))
+            stack.callback(background.answered)
+            stack.callback(self._close_unused)
+            first_worker = stack.enter_context(contextlib.ExitStack())
+            first_worker.callback(background.tidy, self._worker.close)
+            first_worker.callback(self._trial.forget)
+            if refused := self._load():
+                return refused
+            result = self._ask_for_values()
+            if self._fresh and result.ok and self._resources.watches_idle:
+                result = self._ask_to_be_idle(result)
+            if self._fresh and result.ok:
+                result = self._add_remarks(result)
+            first_worker.close()
+            self._resources.wait_for_memory(self._secret_inputs)
+            if result.ok:
+                result = self._ask_for_state(result)
+            if self._fresh and result.ok:
+                result = self._ask_for_kernels(self._measure_shares(result))
+            return result
+
+    def _load(self) -> CheckResult | None:
+        """Builds and loads the program; returns the result if that fails. Meanwhile the reference draws the other input sets:
+        loading needs only the first."""
+        resources, worker, secret_inputs = self._resources, self._worker, self._secret_inputs
+        completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, self._seeds))
+        self._again = resources.background.ask(
+            lambda: redraw_parameters(resources.ask, secret_inputs) if self._fresh else None
+        )
+        worker.expire_in(resources.limits.check_s)
+        if self._two:
+            self._ahead.append(start_loading(resources, self._program, secret_inputs, resources.new_builder()))
+        try:
+            try:
+                with self._asking("load"):
+                    self._trial.load(self._program)
+            finally:
+                with self._asking("inputs"), worker.paused():
+                    completed.result()     # what is wrong with the reference comes first
+        except WorkerFailed as failure:
+            reason = state_mismatch.explain_missing_state(resources.ask, secret_inputs, self._trial.state, failure, self._terms)
+            return correctness.failed_check(self._trial, reason)
+        return None
+
+    def _ask_for_values(self) -> CheckResult:
+        """Are its outputs right? Raises `OtherTerms` where they are not and it got some of its state by shape alone."""
+        try:
+            with self._asking("inputs"), self._worker.paused():
+                sizes = read_free_sizes(self._program) if self._fresh else []
+                others = draw_other_sizes(self._resources.ask, self._secret_inputs, sizes) if self._fresh else []
+        except WorkerFailed as failure:
+            return correctness.failed_check(self._trial, failure)
+        with self._asking("values"), self._resources.turn(self._worker):
+            result = correctness.check(
+                self._trial, self._secret_inputs, self._seeds, final=self._fresh, profile=self._resources.target == "cuda",
+                others=others, still=lambda: wait([other.loading for other in self._ahead]),
+            )  # fmt: skip
+        if not result.ok:
+            state_mismatch.regroup_guessed(self._trial.state, self._terms, self._trial.guessed, more=any(self._trial.spare))
+        return result
+
+    def _ask_to_be_idle(self, result: CheckResult) -> CheckResult:
+        """Does the GPU stay idle while nobody calls it? The reference's work is measured before a program could disturb it."""
+        with self._asking("reference's work"):
+            self._resources.reference_work()
+        with self._asking("idle"), self._resources.turn():
+            reason = self._trial.idle(_IDLE_S)
+        return result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)}) if reason else result
+
+    def _add_remarks(self, result: CheckResult) -> CheckResult:
+        """Does it take inputs in another layout, and other parameters after its first calls?"""
+        self._worker.expire_in(self._resources.limits.check_s)
+        with self._asking("remarks"), self._resources.turn(self._worker):
+            return correctness.add_remarks(
+                result, self._trial, self._secret_inputs, self._seeds, reload=self._again.result
+            )
+
+    def _ask_for_state(self, result: CheckResult) -> CheckResult:
+        """Does it read all of the state that matters?"""
+        with self._asking("state"):
+            unread = state_mismatch.find_unread_state(
+                self._loaded, self._resources.ask, self._secret_inputs, self._trial.state, self._terms
+            )
+        if not unread:
+            return result
+        return correctness.failed_check(self._trial, unread, outputs=result.outputs, seeds=result.seeds)
+
+    def _measure_shares(self, result: CheckResult) -> CheckResult:
+        """How much of the reference's work do its own kernels take over?"""
+        with self._asking("reference's work"):
+            work = self._resources.reference_work()
+        result = result.model_copy(update={"whole": work.work})
+        if (traced := self._trial.traced) is None:
+            return result
+        first, own = self._secret_inputs.sets[0], self._trial.own
+        most = len(first.names) + str(first.structure).count("'tensor':")
+        alone = device_time.share_without_copies(work.rows, traced, own, most=most)
+        replaced, exchanged = max(device_time.share_taken_over(work.rows, traced.rows, own), alone)
+        return result.model_copy(update={"replaced": replaced, "exchanged": exchanged})
+
+    def _ask_for_kernels(self, result: CheckResult) -> CheckResult:
+        """Is each kernel needed? Asked even if the worker reports none: it need not be believed."""
+        traced = self._trial.traced
+        times = device_time.own_times(traced, self._trial.own) if traced is not None else {}
+        with self._asking("kernels"):
+            skipped = ablation.leave_out_kernels(self._loaded, self._secret_inputs, self._seeds, work=times)
+        return own_work.apply_ablation(result, skipped, self._trial.own_launches, times)
+
+    def _loaded(self) -> AbstractContextManager[LoadedProgram]:
+        return loaded(self._resources, self._program, self._secret_inputs, self._ahead)
+
+    def _close_unused(self) -> None:
+        for unused in self._ahead:
+            self._resources.background.tidy(unused.close)
+
+
+def start_loading(
+    resources: JudgeResources, program: Path, secret_inputs: SecretInputs, builder: Builder | None = None
+) -> LoadingProgram:
+    """Starts to load the program into a new worker, built so that single kernels can be left out. `builder`: a builder for this
+    worker alone, needed if another worker is building at the same time."""
+    worker = resources.worker(program, secret_inputs, builder.build if builder else None)
+    trial = resources.trial(worker, secret_inputs)
+    loading = resources.background.begin(lambda: trial.load(program, masked=True))
+    return LoadingProgram(worker, trial, loading, builder)
+
+
+@contextlib.contextmanager
+def loaded(
+    resources: JudgeResources, program: Path, secret_inputs: SecretInputs, ahead: list[LoadingProgram]
+) -> Iterator[LoadedProgram]:
+    """Waits for a program whose kernels can be left out: the one in `ahead`, else a new one. Closed afterwards."""
+    taken = ahead.pop() if ahead else start_loading(resources, program, secret_inputs)
+    try:
+        taken.worker.expire_in(resources.limits.check_s)
+        taken.loading.result()
+        with resources.turn(taken.worker):
+            yield LoadedProgram(taken.worker, taken.trial)
+    finally:
+        resources.background.tidy(taken.close)
