@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -226,3 +228,35 @@ def test_the_device_of_a_default_dtype_is_recorded() -> None:
     finally:
         torch.set_default_dtype(torch.float32)
     assert nodes(graph, "zeros")[0].outputs[0].dtype == "float64"
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.layer = getattr(nn, kind)(6, 10, **options)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(("kind", "options"), [
+    ("LSTM", {"num_layers": 2, "bidirectional": True, "batch_first": True}), ("LSTM", {"proj_size": 4}),
+    ("GRU", {"num_layers": 2}), ("GRU", {"bidirectional": True}),
+    ("RNN", {"nonlinearity": "tanh"}), ("RNN", {"nonlinearity": "relu", "bias": False}),
+])  # fmt: skip
+@pytest.mark.parametrize("shape", [(3, 5, 6), (5, 6)])
+@pytest.mark.parametrize("observe", [True, False])
+def test_recurrent_layers_are_captured_as_torch_would_step_by_step(
+    kind: str, options: dict[str, Any], shape: tuple[int, ...], observe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, given = Recurrent(kind, **options).eval(), torch.randn(shape)
+    found = trace(module, (given,), {}, observe=observe)
+    monkeypatch.setattr("stitchcuda.compiler.capture.capture.recurrent_layers_at_once", contextlib.nullcontext)
+    assert found.graph == trace(module, (given,), {}, observe=observe).graph
+    assert not found.graph.opaque
+
+
+def test_torchs_tables_are_as_before_after_an_export() -> None:
+    before = dict(torch.ops.aten.lstm.input.py_kernels)
+    trace(Recurrent("LSTM"), (torch.randn(3, 5, 6),), {})
+    assert before == torch.ops.aten.lstm.input.py_kernels
