@@ -10,7 +10,6 @@ Where to look next: `verify/reference/reference.py` and `verify/reference/float6
 from __future__ import annotations
 
 import contextlib
-import copy
 import resource
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors.torch import save_file
 
+from stitchcuda.compiler.capture.module_copy import copy_module
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import reference_requests as requests
@@ -355,7 +355,7 @@ class ReferenceWorker:
             self._state_key = ""
             return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
         moved: list[int] = []
-        module = copy.deepcopy(reference.module)
+        module = copy_module(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
         with self._explained(args, kwargs), torch.no_grad(), traffic:
             module(*args, **kwargs)
