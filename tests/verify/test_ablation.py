@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation
 from stitchcuda.verify.ablation.own_work import apply_ablation
+from stitchcuda.verify.messages.request import FailureKind
+from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.program.trial import Trial
 from tests.verify import programs
 from tests.verify.judge_parts import Bench
 
@@ -167,3 +171,22 @@ def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path
             shares[name] = loaded.trial.call(bench.secret_inputs.sets[0], same_addresses=True).reply.own
     assert shares["honest"] > 0.2
     assert shares["empty"] == 0.0
+
+
+@pytest.mark.parametrize("kind", ["tampering", "crash"])
+def test_who_tampers_while_a_kernel_is_left_out_is_refused(
+    kind: FailureKind, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash shows that the kernel was needed; a forged answer does not."""
+    program, calls, real = programs.kernel_program(tmp_path), [0], Trial.call
+
+    def call(self: Trial, *given: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 2:                   # after the two that count launches
+            raise WorkerFailed(kind, "the program sent an answer of its own making while running forward")
+        return real(self, *given, **named)
+
+    monkeypatch.setattr(Trial, "call", call)
+    found = ablation.leave_out_kernels(lambda: bench.load(program), bench.secret_inputs, 3)
+    assert bool(found.reasons) == (kind == "tampering")
+    assert [need.status for need in found.kernels] == ([] if kind == "tampering" else ["needed"])

@@ -148,6 +148,21 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
         secret_inputs.draw_set(ask, one, variants=["scaled up"])
 
 
+def test_a_reference_that_takes_too_long_is_not_asked_again(tmp_path: Path) -> None:
+    real = asking(tmp_path, source("x * 2"))
+    one, asked = drawn(real, tmp_path, 1), list[Any]()
+
+    def slow(request: Any) -> Any:
+        asked.append(request)
+        raise secret_inputs.ReferenceLost("the reference did not finish within 600 s", late=True)
+
+    with pytest.raises(secret_inputs.ReferenceLost, match="600 s"):
+        secret_inputs.draw_set(slow, one, variants=["scaled up", "shifted", "as given"])
+    with pytest.raises(secret_inputs.ReferenceLost, match="600 s"):
+        secret_inputs.check_reference(slow, one)
+    assert len(asked) == 2
+
+
 def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU an index out of range raises, and from then on everything does."""
     ask = asking(tmp_path, source("self.table(x.abs().mul(30).long())", init="self.table = nn.Embedding(200, 4)"))

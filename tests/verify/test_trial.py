@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,13 +13,13 @@ from pydantic import ValidationError
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
-from stitchcuda.verify.inputs.reference_requests import Construction
+from stitchcuda.verify.inputs.reference_requests import Construction, Names
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
-from stitchcuda.verify.messages.program_requests import Called, IdleWork, WatchIdle
+from stitchcuda.verify.messages.program_requests import Called, IdleWork, WatchIdle, WrittenTensors
 from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Trial
+from stitchcuda.verify.program.trial import ProgramAnswer, Trial
 from stitchcuda.verify.reference.comparisons import same_bits
 
 
@@ -34,6 +36,28 @@ def test_errors_without_a_number_survive_the_workspace() -> None:
     again = OutputError.model_validate_json(error.model_dump_json())
     assert again.max_error == math.inf
     assert math.isnan(again.norm_error)
+
+
+def test_time_of_the_reference_does_not_count_against_the_program() -> None:
+    built = Construction(init=pack([], "cpu"), init_structure=None, init_seed=0, training=False, precision="reference")
+    events: list[str] = []
+
+    class Paused:
+        @contextlib.contextmanager
+        def paused(self) -> Iterator[None]:
+            events.append("paused")
+            yield
+            events.append("goes on")
+
+    def ask(request: Any) -> Names:
+        events.append(type(request).__name__)
+        return Names(())
+
+    nothing = SecretInputs(state=pack([], "cpu"), renewed=True)
+    trial = Trial(Paused(), nothing, built, "sim", Limits(), ask)  # type: ignore[arg-type]
+    answer: Any = ProgramAnswer("a", (), WrittenTensors(structure=None, outputs=None))
+    trial.find_changed(answer, answer)
+    assert events == ["paused", "FindChanged", "goes on"]
 
 
 class Idle:

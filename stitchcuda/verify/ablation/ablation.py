@@ -76,8 +76,17 @@ def leave_out_kernels(
 
     `work`: nanoseconds of each kernel by its full name in a trace; without it, launches stand for work. `seconds`: a time limit
     in place of the usual one. Never raises for what a program does: a failure before a kernel is left out becomes a note or
-    `died`, one after it shows that the kernel was needed.
+    `died`, one after it shows that the kernel was needed, and tampering is `died` at any time.
     """
+    try:
+        return _leave_out(start, secret_inputs, count, work, seconds)
+    except Tampering as found:
+        return AblationResult(died=str(found))
+
+
+def _leave_out(
+    start: Start, secret_inputs: SecretInputs, count: int, work: Mapping[str, int] | None, seconds: float | None
+) -> AblationResult:
     sets = [inputs for inputs in secret_inputs.sets[:count] if not inputs.lenient]  # a lenient set allows errors
     if len(sets) < 2:
         return AblationResult(notes=("kernels were not left out in turn: that takes two input sets",))
@@ -126,6 +135,10 @@ def leave_out_kernels(
     )
 
 
+class Tampering(Exception):
+    """The program's worker was caught tampering while kernels were left out."""
+
+
 class _Ablation:
     """The worker that is asked now, replaced when it dies, and the input set of its last call."""
 
@@ -164,8 +177,10 @@ class _Ablation:
         try:
             if not all(self._is_right() for _ in HARMLESS):   # on other inputs, in memory with other contents
                 return False
-        except WorkerFailed:
+        except WorkerFailed as failure:
             self._close()
+            if failure.kind == "tampering":
+                raise Tampering(f"while kernels were left out, {failure}") from failure
             return False
         return True
 

@@ -188,7 +188,9 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     first = secret_inputs.sets[0]
     try:
         reweighed = ask(requests.Reweigh(secrets.randbits(31), secret_inputs.state, first))
-    except ReferenceLost:
+    except ReferenceLost as error:
+        if error.late:
+            raise
         reweighed = requests.Reweighed()
     has_inputs = any(tensor.bytes for tensor in first.input_facts)
     sets = secret_inputs.sets[: 2 if has_inputs else 1]
@@ -301,7 +303,7 @@ def draw_set(
             requests.Expect(seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names)
         )
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
-        if len(variants) < 2:
+        if error.late or len(variants) < 2:
             raise
         secret_inputs.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
         return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes)

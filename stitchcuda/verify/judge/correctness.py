@@ -160,9 +160,9 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     answer = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
     _, reasons = trial.compare(given, answer, bounds)
     if reasons:
-        return [f"in one of {answer.reply.calls} more calls, {reason}{_variant(given)}" for reason in reasons]
+        return [f"in one of {counted(answer.reply.calls, 'more call')}, {reason}{_variant(given)}" for reason in reasons]
     _, reasons = trial.compare(given, trial.call(given, same_addresses=False), bounds)
-    return [f"after {answer.reply.calls} more calls, {reason}{_variant(given)}" for reason in reasons]
+    return [f"after {counted(answer.reply.calls, 'more call')}, {reason}{_variant(given)}" for reason in reasons]
 
 
 def _overwritten(trial: Trial, given: InputSet) -> list[str]:

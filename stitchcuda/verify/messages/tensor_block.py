@@ -36,6 +36,7 @@ _ALIGNMENT = 256                           # of the spans in a block, in bytes
 _UNIT = 16                                 # a span begins at a multiple of the widest element's size, as torch's storages do
 _PART = 2**30                              # bytes copied at a time
 _DIGESTED = 2**26                          # bytes of the GPU's memory in a step of a digest
+_LOW = 2**32 - 1                           # the bits that a shift by 32 of an unsigned number would leave
 _MIX = (-7046029254386353131, -4658895280553007687, -7723592293110705685)  # odd: multiplying by one loses nothing
 _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
@@ -306,8 +307,8 @@ def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Ten
         torch.cuda.synchronize()
         return copies
     position, spans = 0, []
-    if not lengths:
-        return []
+    if block.size == 0:                    # which cannot be mapped
+        return [torch.empty(0, dtype=torch.uint8, device=device) for _ in lengths]
     if os.fstat(block.descriptor).st_size < block.size:
         raise WireError("unreadable tensors: the block is shorter than its layout")
     with mmap.mmap(block.descriptor, block.size, mmap.MAP_PRIVATE) as mapped:
@@ -383,7 +384,7 @@ def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int]) -> str
             words.view(torch.uint8)[: part.numel()].copy_(part)
             mixed = torch.arange(place, place + words.numel(), device=part.device).mul_(_MIX[0]).bitwise_xor_(words)
             for factor in _MIX[1:]:
-                mixed.mul_(factor).bitwise_xor_(mixed >> 32)
+                mixed.mul_(factor).bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
             total = mixed.sum() if total is None else total.add_(mixed.sum())
             place += words.numel() + 1
     return f"{0 if total is None else int(total)} {hashed.hexdigest()}"

@@ -53,6 +53,7 @@ from stitchcuda.verify.messages.program_requests import (
     WatchIdle,
     WrittenTensors,
 )
+from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
@@ -60,6 +61,7 @@ _CHANGES = 2                               # how often a tensor is changed; the 
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
 _MOST_NAMED = 200                          # characters of a name that a worker reported, in a message
 
+_Answer = TypeVar("_Answer")
 _Reply = TypeVar("_Reply", bound=WrittenTensors)
 _Reply_co = TypeVar("_Reply_co", bound=WrittenTensors, covariant=True)
 
@@ -88,7 +90,7 @@ class Trial:
     ) -> None:
         """`ask`: sends a question to the reference worker."""
         self._worker = worker
-        self._ask = ask
+        self._ask_reference = ask
         self._secret_inputs = secret_inputs
         self.built = built
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
@@ -105,6 +107,11 @@ class Trial:
         self.own_launches: dict[str, int] = {}
         self._answers: list[str] = []      # the answers that the reference worker holds, the last one last
         self._held: ProgramAnswer[Called] | None = None  # the answer whose outputs the worker still holds
+
+    def _ask(self, request: Request[_Answer]) -> _Answer:
+        """Asks the reference worker. That time does not count against the program."""
+        with self._worker.paused():
+            return self._ask_reference(request)
 
     def load(self, program: Path, *, masked: bool = False) -> None:
         """Builds and constructs the program (a folder or a single file) with the secret parameters. Raises `WorkerFailed`.
