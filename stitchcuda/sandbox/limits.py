@@ -31,11 +31,11 @@ _KEPT_VARIABLES = (
 class Limits(Record):
     """Limits of one worker. `memory_gib` limits the address space on the simulator only: CUDA maps far more than it uses."""
 
-    check_s: float = 600.0                 # one whole check, wall clock
+    check_s: float = 600.0                 # all requests to one worker of a program, wall clock
     load_s: float = 120.0                  # importing a reference and constructing its Model; each call of its get_inputs()
     start_s: float = 240.0                 # building, importing and constructing a program
     call_s: float = 240.0                  # one forward call, including its transfers
-    baseline_s: float = 600.0
+    baseline_s: float = 600.0              # one question to the reference
     memory_gib: float = 0.0                # 0: 80 % of this machine's memory
     file_gib: float = 16.0                 # largest single file
     disk_gib: float = 48.0                 # all files that one worker or command writes
