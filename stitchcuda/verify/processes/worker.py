@@ -157,6 +157,7 @@ class Worker:
             built = grant_library(self.libraries, self._build(message["build"], building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
+            self.extend(took)
             self._channel.send({"built": built}, max(0.01, deadline - time.monotonic()))
         raise WireError("orders to build without end")
 
