@@ -248,9 +248,9 @@ def snapshot(block: TensorBlock) -> TensorBlock:
 
 def save(block: TensorBlock, path: Path) -> None:
     """Writes the bytes of a block to a file, for a process that is given no descriptors; `open_saved` reads it."""
-    (whole,) = _read(block, [block.size], "cpu")
     with open(path, "wb") as file:
-        file.write(_memory(whole))
+        for whole in _read(block, [block.size] if block.size else [], "cpu"):
+            file.write(_memory(whole))
 
 
 def open_saved(path: Path, layout: Any) -> TensorBlock:
@@ -289,7 +289,6 @@ def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
         for span in spans:
             target[position : position + span.numel()].copy_(span)
             position += _padded(span.numel())
-        del target                         # a mapping with a view of it cannot be closed
 
 
 def _views(block: TensorBlock, lengths: list[int]) -> list[torch.Tensor]:
@@ -315,7 +314,6 @@ def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Ten
         for length in lengths:
             spans.append(source[position : position + length].to(device, copy=True))
             position += _padded(length)
-        del source
     return spans
 
 
