@@ -34,7 +34,7 @@ class ProgramLoaded(Answer):
     guessed: ReportedDict[str]             # names that it got by shape alone, and its own names for them
     spare: ReportedList[Count]             # numbers in each tensor that corresponds to nothing in the reference
     alike: ReportedList[str]               # for each tensor that got an interchangeable constant, the constant's name
-    tampered: ReportedList[str] = field(default_factory=list)
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ class Repeated(WrittenTensors):
     """Many calls, of which one was written."""
 
     calls: Count
-    tampered: ReportedList[str] = field(default_factory=list)
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ Where to look next: `verify/timing/timed_calls.py` (who answers), `verify/timing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from pydantic import Field
@@ -90,7 +90,7 @@ class Deliver(Request[WrittenTensors]):
 class TimingReleased(Answer):
     """What the program did to the process it runs in while it was timed."""
 
-    tampered: ReportedList[str] = field(default_factory=list)
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)
