@@ -118,7 +118,7 @@ class TensorPlace:
         """Returns the tensor, as a view of its span's bytes. `shared`: these cannot be written to, and are trusted."""
         dtype = _TYPES[self.dtype]
         if 0 in self.shape:
-            device = spans[0].device if spans else "cpu"
+            device = spans[0].device if spans and self.host is not True else "cpu"
             return torch.empty(0, dtype=dtype, device=device).as_strided(self.shape, self.strides)
         span, offset = spans[self.span], self.offset
         if dtype is torch.bool and not shared:  # a byte other than 0 and 1 would be neither true nor false
@@ -360,7 +360,7 @@ def digest(tensor: torch.Tensor, key: str) -> str:
 
 def _on_host(layout: BlockLayout) -> frozenset[int]:
     """The numbers of the spans that were on the host when they were written."""
-    return frozenset(place.span for place in layout.tensors if place.host is True)
+    return frozenset(place.span for place in layout.tensors if place.host is True and 0 not in place.shape)
 
 
 def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int]) -> str:
