@@ -95,3 +95,10 @@ def test_a_worker_may_not_keep_silent_about_tampering(kind: Any, said: dict[str,
     assert read(kind, said | {"tampered": ["x"]}).tampered == ["x"]
     with pytest.raises(ValidationError):
         read(kind, said)
+
+
+def test_a_program_holds_no_million_tensors() -> None:
+    said: dict[str, Any] = {"missing": [], "elsewhere": [], "guessed": {}, "tampered": [], "spare": [1] * 1000, "alike": []}
+    assert len(read(ProgramLoaded, said).spare) == 1000
+    with pytest.raises(ValidationError):
+        read(ProgramLoaded, said | {"spare": [1] * 1_000_000})

@@ -10,7 +10,7 @@ Where to look next: `verify/program/program_worker.py` (who answers), `verify/pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -24,6 +24,9 @@ Share = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)
 Row = tuple[str, Count, Count, Annotated[int, Field(strict=True)]]
 """Something that the device did: name, start in ns, duration in ns, stream."""
 
+_Item = TypeVar("_Item")
+_OfTensors = Annotated[ReportedList[_Item], Field(max_length=65_536)]  # the judge asks about each of them
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramLoaded(Answer):
@@ -32,8 +35,8 @@ class ProgramLoaded(Answer):
     missing: ReportedList[str]             # names of the reference's state that it has not
     elsewhere: ReportedList[str]           # names that a load hook took in another form
     guessed: ReportedDict[str]             # names that it got by shape alone, and its own names for them
-    spare: ReportedList[Count]             # numbers in each tensor that corresponds to nothing in the reference
-    alike: ReportedList[str]               # for each tensor that got an interchangeable constant, the constant's name
+    spare: _OfTensors[Count]               # numbers in each tensor that corresponds to nothing in the reference
+    alike: _OfTensors[str]                 # for each tensor that got an interchangeable constant, the constant's name
     tampered: ReportedList[str]
 
 
