@@ -59,7 +59,7 @@ class Judge:
         )  # fmt: skip
         self._buffer = b""
         self._start()
-        self._send(start.model_dump_json(), "starting")
+        self._send(json.dumps(start.model_dump(mode="json")), "starting")
 
     def baseline(self) -> judge_requests.ReferenceFacts:
         """Runs the reference once: captures its graph and times it on a GPU. Raises `BadInput` if it cannot be used."""
@@ -175,7 +175,7 @@ class Judge:
         except BaseException:
             self.close()                   # after an interrupt no worker may run on, and no answer may stay unread
             raise
-        reply = judge_requests.JudgeReply[answer_type(request)].model_validate_json(line)  # type: ignore[misc]
+        reply = judge_requests.JudgeReply[answer_type(request)].model_validate(json.loads(line))  # type: ignore[misc]
         if reply.last:                     # it can start no workers any more
             self.close()
         if reply.failed == "bad_input":

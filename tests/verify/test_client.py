@@ -138,6 +138,11 @@ def test_wrong_programs_are_refused(judge: Judge, tmp_path: Path, hooks: dict[st
     assert said in refused(judge, programs.model(tmp_path, **hooks))
 
 
+def test_a_source_with_half_a_surrogate_pair_is_refused_in_a_sentence(judge: Judge, tmp_path: Path) -> None:
+    (program := tmp_path / "model_new.py").write_text('import torch\ngetattr(torch, "a\\ud800").b = 1\n')
+    assert "replaces torch.a?.b" in refused(judge, program)
+
+
 def test_a_program_without_the_class(judge: Judge, tmp_path: Path) -> None:
     assert "defines no class ModelNew" in refused(judge, programs.write(tmp_path, {"model_new.py": "x = 1"}))
 

@@ -164,8 +164,9 @@ def test_a_bool_is_true_or_false() -> None:
     assert back.view(torch.uint8).tolist() == [0, 1, 1, 1]
 
 
-def test_a_block_in_a_file(tmp_path: Path) -> None:
-    block = pack([torch.arange(9), torch.randn(3)], "cpu")
+@pytest.mark.parametrize("tensors", [[torch.arange(9), torch.randn(3)], [], [torch.empty(0, 2)]])
+def test_a_block_in_a_file(tensors: list[torch.Tensor], tmp_path: Path) -> None:
+    block = pack(tensors, "cpu")
     tensor_block.save(block, tmp_path / "t")
     saved = tensor_block.open_saved(tmp_path / "t", block.layout)
     assert all(map(torch.equal, unpack(saved, "cpu"), unpack(block, "cpu")))

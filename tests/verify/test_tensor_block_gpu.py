@@ -144,3 +144,5 @@ def test_tensors_of_the_host_stay_there() -> None:
     on_host, on_gpu = unpack(pack([torch.ones(3), torch.ones(3, device="cuda")], "cuda"), "cuda")
     assert (on_host.device.type, on_gpu.device.type) == ("cpu", "cuda")
     assert on_host.tolist() == on_gpu.tolist() == [1, 1, 1]
+    on_gpu, empty = unpack(pack([torch.ones(3, device="cuda"), torch.empty(0)], "cuda"), "cuda")
+    assert (on_gpu.device.type, empty.device.type) == ("cuda", "cpu")

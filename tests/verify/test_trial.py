@@ -15,9 +15,10 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
 from stitchcuda.verify.inputs.reference_requests import Construction, Names
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
-from stitchcuda.verify.messages.program_requests import Called, IdleWork, WatchIdle, WrittenTensors
+from stitchcuda.verify.messages.program_requests import Called, IdleWork, ProgramLoaded, Repeated, WatchIdle, WrittenTensors
 from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.messages.tensor_block import pack
+from stitchcuda.verify.messages.timing_requests import TimingReleased
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial
 from stitchcuda.verify.reference.comparisons import same_bits
@@ -105,3 +106,23 @@ def test_what_a_worker_says_of_a_call_is_of_its_type(wrong: dict[str, Any]) -> N
             read(Called, {name: value for name, value in said.items() if name != field})
     with pytest.raises(ValidationError):
         read(Called, said | wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Repeated, {"structure": None, "outputs": {}, "calls": 1}), (TimingReleased, {}),
+        (ProgramLoaded, {"missing": [], "elsewhere": [], "guessed": {}, "spare": [], "alike": []}),
+    ],
+)  # fmt: skip
+def test_a_worker_may_not_keep_silent_about_tampering(kind: Any, said: dict[str, Any]) -> None:
+    assert read(kind, said | {"tampered": ["x"]}).tampered == ["x"]
+    with pytest.raises(ValidationError):
+        read(kind, said)
+
+
+def test_a_program_holds_no_million_tensors() -> None:
+    said: dict[str, Any] = {"missing": [], "elsewhere": [], "guessed": {}, "tampered": [], "spare": [1] * 1000, "alike": []}
+    assert len(read(ProgramLoaded, said).spare) == 1000
+    with pytest.raises(ValidationError):
+        read(ProgramLoaded, said | {"spare": [1] * 1_000_000})

@@ -85,6 +85,19 @@ def test_a_message_is_bounded_in_depth_and_can_be_printed() -> None:
     assert channel.receive(5) == {"error": "? café"}
 
 
+@pytest.mark.parametrize("layout", [b"[" * 63 + b"]" * 63, "é".encode() * 900, b"1e15," * 300])
+def test_what_a_program_says_can_be_passed_on(layout: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_LINE_LIMIT", 2000)
+    monkeypatch.setattr(wire, "_TRUSTED_LINE_LIMIT", 16_000)
+    program, its_end = socket.socketpair()
+    said = b"[%s1]" % layout if layout.endswith(b",") else layout if layout.startswith(b"[") else b'"%s"' % layout
+    program.sendall(b'{"outputs": %s}\n' % said)
+    found = Channel(its_end).receive(5)["outputs"]
+    ours, theirs = socket.socketpair()
+    Channel(ours).send({"do": "Receive", "outputs": new_block(1, "cpu").with_layout(found)}, 5)
+    assert Channel(theirs, takes=True).receive(5)["outputs"].layout == found
+
+
 def test_a_signed_message_is_taken_once_in_its_place_and_as_it_was_sent() -> None:
     keys = (b"a" * 32, b"b" * 32)
     for change in (

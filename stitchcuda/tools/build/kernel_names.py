@@ -24,6 +24,7 @@ _ELF = b"\x7fELF\x02\x01"
 _CUDA = 190                                # e_machine of a cubin
 _ENTRY = 0x10                              # the bit of st_other that marks a kernel
 _FUNCTION = 2                              # STT_FUNC
+_NEAR = 16                                 # characters in front of a parenthesis: all of a long name would be copied for each
 _STUB = re.compile(r"_ZL?(\d+)__device_stub_")
 _VENDOR = re.compile(
     r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
@@ -73,7 +74,7 @@ def base_name(kernel: str) -> str:
     plain = re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel.removeprefix("void "))
     name, angles, parentheses = "", 0, 0
     for letter in plain:
-        if letter in "()" and (angles or parentheses or name.rstrip().endswith("decltype")):
+        if letter in "()" and (angles or parentheses or name[-_NEAR:].rstrip().endswith("decltype")):
             parentheses += 1 if letter == "(" else -1
         elif parentheses:
             continue                       # here < may be a comparison

@@ -386,4 +386,5 @@ def _names_aten(node: ast.AST) -> bool:
 
 
 def _found(severity: Severity, name: str, line: int, what: str) -> ScreenFinding:
-    return ScreenFinding(severity=severity, where=f"{name} line {line}" if line else name, what=what)
+    where, what = (text.encode("utf-8", "replace").decode() for text in (f"{name} line {line}" if line else name, what))
+    return ScreenFinding(severity=severity, where=where, what=what)

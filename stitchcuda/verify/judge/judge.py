@@ -124,12 +124,13 @@ def main() -> None:
     forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    start = judge_requests.JudgeStart.model_validate_json(requests.readline())
+    start = judge_requests.JudgeStart.model_validate(json.loads(requests.readline()))
     _die_with(requests, start.scratch)
     process = JudgeProcess(start, forkserver)
-    for line in requests:
-        reply = _reply(process, json.loads(line)).model_copy(update={"last": forkserver.lost})
-        answers.write(reply.model_dump_json().encode() + b"\n")
+    for asked in requests:
+        reply = _reply(process, json.loads(asked)).model_copy(update={"last": forkserver.lost})
+        line = json.dumps(reply.model_dump(mode="json"))  # pydantic itself writes no half of a surrogate pair
+        answers.write(line.encode() + b"\n")
         answers.flush()
 
 

@@ -77,8 +77,8 @@ class ProgramCheck:
             resources.wait_for_memory(self._secret_inputs)
         self._two = two and not is_large(self._secret_inputs, resources.target)
         self._ahead: list[LoadingProgram] = []  # workers whose kernels can be left out, started before they are needed
-        self._worker = resources.worker(program, self._secret_inputs)
-        self._trial = resources.trial(self._worker, self._secret_inputs)
+        self._worker: Worker               # these two from the begin of `run`
+        self._trial: Trial
 
     def run(self) -> CheckResult:
         """Asks all questions. Raises `OtherTerms` if the program lacks some of the reference's state under the same names, and
@@ -89,6 +89,8 @@ class ProgramCheck:
                 stack.callback(background.tidy, functools.partial(self._resources.discard, self._secret_inputs))
             stack.callback(background.answered)
             stack.callback(self._close_unused)
+            self._worker = self._resources.worker(self._program, self._secret_inputs)
+            self._trial = self._resources.trial(self._worker, self._secret_inputs)
             first_worker = stack.enter_context(contextlib.ExitStack())
             first_worker.callback(background.tidy, self._worker.close)
             first_worker.callback(self._trial.forget)

@@ -11,13 +11,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.state import Record
 from stitchcuda.verify.messages.request import Answer, Request
 from stitchcuda.verify.messages.wire import Channel
+
+# As `ReportedList`: the first wrong item ends the reading.
+_Texts = Annotated[tuple[str, ...], Field(fail_fast=True)]
+_Pairs = Annotated[tuple[tuple[str, str], ...], Field(fail_fast=True)]
 
 
 class BuildFailed(Exception):
@@ -29,16 +35,16 @@ class BuildOrder(Record):
 
     style: Literal["tvm", "torch", "runtime"]          # "runtime": the simulator's own library, with no source of the program
     name: str
-    sources: tuple[str, ...] = ()
-    texts: tuple[tuple[str, str], ...] = ()            # (file name, text)
-    cpp: tuple[str, ...] = ()
-    cuda: tuple[str, ...] = ()
+    sources: _Texts = ()
+    texts: _Pairs = ()                                 # (file name, text)
+    cpp: _Texts = ()
+    cuda: _Texts = ()
     inline: bool = False                               # the sources are `cpp` and `cuda`
-    functions: tuple[tuple[str, str], ...] | None = None  # (exported name, its docstring)
-    cflags: tuple[str, ...] = ()
-    cuda_flags: tuple[str, ...] = ()
-    ldflags: tuple[str, ...] = ()
-    includes: tuple[str, ...] = ()
+    functions: _Pairs | None = None                    # (exported name, its docstring)
+    cflags: _Texts = ()
+    cuda_flags: _Texts = ()
+    ldflags: _Texts = ()
+    includes: _Texts = ()
     headers: bool = True                               # put torch's headers in front of inline sources
     module: bool = True                                # a Python module; else a library whose operators torch registers
     skip: bool = False                                 # build kernels with switches, so that they can be left out

@@ -10,12 +10,12 @@ Where to look next: `verify/program/program_worker.py` (who answers), `verify/pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from stitchcuda.state import Precision
-from stitchcuda.verify.messages.request import Answer, Count, Done, Request
+from stitchcuda.verify.messages.request import Answer, Count, Done, ReportedDict, ReportedList, Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
 Share = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -24,17 +24,20 @@ Share = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)
 Row = tuple[str, Count, Count, Annotated[int, Field(strict=True)]]
 """Something that the device did: name, start in ns, duration in ns, stream."""
 
+_Item = TypeVar("_Item")
+_OfTensors = Annotated[ReportedList[_Item], Field(max_length=65_536)]  # the judge asks about each of them
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramLoaded(Answer):
     """How a program took over the reference's state (`verify/program/state_loading.py`)."""
 
-    missing: list[str]                     # names of the reference's state that it has not
-    elsewhere: list[str]                   # names that a load hook took in another form
-    guessed: dict[str, str]                # names that it got by shape alone, and its own names for them
-    spare: list[Count]                     # numbers in each tensor that corresponds to nothing in the reference
-    alike: list[str]                       # for each tensor that got an interchangeable constant, the constant's name
-    tampered: list[str] = field(default_factory=list)
+    missing: ReportedList[str]             # names of the reference's state that it has not
+    elsewhere: ReportedList[str]           # names that a load hook took in another form
+    guessed: ReportedDict[str]             # names that it got by shape alone, and its own names for them
+    spare: _OfTensors[Count]               # numbers in each tensor that corresponds to nothing in the reference
+    alike: _OfTensors[str]                 # for each tensor that got an interchangeable constant, the constant's name
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,7 @@ class WrittenTensors(Answer):
     outputs: Any
     inputs_after: Any = None
     state_after: Any = None                # of the tensors that the reference's calls change
-    digests: list[str] = field(default_factory=list)  # of each other tensor of the state
+    digests: ReportedList[str] = field(default_factory=list)  # of each other tensor of the state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,7 @@ class CallWork(Answer):
 class Called(WrittenTensors, CallWork):
     """One call of forward. The figures of `CallWork` are zero on a GPU: there a trace gives them."""
 
-    tampered: list[str]
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ class Repeated(WrittenTensors):
     """Many calls, of which one was written."""
 
     calls: Count
-    tampered: list[str] = field(default_factory=list)
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +168,7 @@ class DisturbTensor(Request[Done]):
 class Launches(Answer):
     """Launches of each kernel since the last such answer, by "library:kernel"."""
 
-    launches: dict[str, Count]
+    launches: ReportedDict[Count]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +182,12 @@ class SkipKernels(Request[Launches]):
 class DeviceRecording(Answer):
     """What the device did in a call, as CUPTI saw it. `copies` and `replayed` are positions in `rows`."""
 
-    rows: list[Row]
-    copies: list[Count]                    # copies on the device that the host asked for
-    replayed: list[Count]                  # work of replayed CUDA graphs
+    rows: ReportedList[Row]
+    copies: ReportedList[Count]            # copies on the device that the host asked for
+    replayed: ReportedList[Count]          # work of replayed CUDA graphs
     replays: Count                         # launches of CUDA graphs
-    late: list[str]                        # names of work that went on, or began, when the caller's stream was done
-    again: list[str] | None = None         # names of what a second call with the same contents does
+    late: ReportedList[str]                # names of work that went on, or began, when the caller's stream was done
+    again: ReportedList[str] | None = None  # names of what a second call with the same contents does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +208,7 @@ class ProfileCall(Request[Traced]):
 class IdleWork(Answer):
     """Names of what the device did while nobody called the program."""
 
-    worked: list[str]
+    worked: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)

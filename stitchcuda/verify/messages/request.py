@@ -13,14 +13,31 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 Answer_co = TypeVar("Answer_co", covariant=True)
 _Read = TypeVar("_Read")
+_Item = TypeVar("_Item")
 _MOST_NAMED = 200                          # characters of a field's path, and of what is wrong with it
+_MOST_KEYS = 65_536                        # of a dict that an untrusted process reports
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 """A whole number that an untrusted process reports; True is none."""
+
+
+# pydantic makes an error of each wrong item, and a message has room for tens of millions of them.
+ReportedList = Annotated[list[_Item], Field(fail_fast=True)]
+"""A list that an untrusted process reports. The first wrong item ends its reading."""
+
+
+def _check_keys(value: object) -> object:
+    if isinstance(value, dict) and len(value) > _MOST_KEYS:
+        raise ValueError(f"{len(value)} keys where {_MOST_KEYS} are the most")
+    return value
+
+
+ReportedDict = Annotated[dict[str, _Item], BeforeValidator(_check_keys)]
+"""Values by name that an untrusted process reports."""
 
 
 FailureKind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
@@ -54,7 +71,7 @@ class Failed(Answer):
 
     error: str                             # a sentence, or a traceback where it is our defect
     kind: FailureKind = "error"
-    missing: list[str] | None = None
+    missing: ReportedList[str] | None = None
     held: Count = 0
 
 

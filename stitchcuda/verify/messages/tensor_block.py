@@ -119,7 +119,7 @@ class TensorPlace:
         """Returns the tensor, as a view of its span's bytes. `shared`: these cannot be written to, and are trusted."""
         dtype = _TYPES[self.dtype]
         if 0 in self.shape:
-            device = spans[0].device if spans else "cpu"
+            device = spans[0].device if spans and self.host is not True else "cpu"
             return torch.empty(0, dtype=dtype, device=device).as_strided(self.shape, self.strides)
         span, offset = spans[self.span], self.offset
         if dtype is torch.bool and not shared:  # a byte other than 0 and 1 would be neither true nor false
@@ -249,9 +249,9 @@ def snapshot(block: TensorBlock) -> TensorBlock:
 
 def save(block: TensorBlock, path: Path) -> None:
     """Writes the bytes of a block to a file, for a process that is given no descriptors; `open_saved` reads it."""
-    (whole,) = _read(block, [block.size], "cpu")
     with open(path, "wb") as file:
-        file.write(_memory(whole))
+        for whole in _read(block, [block.size] if block.size else [], "cpu"):
+            file.write(_memory(whole))
 
 
 def open_saved(path: Path, layout: Any) -> TensorBlock:
@@ -290,7 +290,6 @@ def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
         for span in spans:
             target[position : position + span.numel()].copy_(span)
             position += _padded(span.numel())
-        del target                         # a mapping with a view of it cannot be closed
 
 
 def _views(block: TensorBlock, lengths: list[int]) -> list[torch.Tensor]:
@@ -316,7 +315,6 @@ def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Ten
         for length in lengths:
             spans.append(source[position : position + length].to(device, copy=True))
             position += _padded(length)
-        del source
     return spans
 
 
@@ -363,7 +361,7 @@ def digest(tensor: torch.Tensor, key: str) -> str:
 
 def _on_host(layout: BlockLayout) -> frozenset[int]:
     """The numbers of the spans that were on the host when they were written."""
-    return frozenset(place.span for place in layout.tensors if place.host is True)
+    return frozenset(place.span for place in layout.tensors if place.host is True and 0 not in place.shape)
 
 
 def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int]) -> str:

@@ -7,13 +7,13 @@ Where to look next: `verify/timing/timed_calls.py` (who answers), `verify/timing
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from pydantic import Field
 
 from stitchcuda.verify.messages.program_requests import WrittenTensors
-from stitchcuda.verify.messages.request import Answer, Done, Request
+from stitchcuda.verify.messages.request import Answer, Done, ReportedList, Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 
 Milliseconds = Annotated[float, Field(strict=True, ge=0.0, lt=1e9, allow_inf_nan=False)]
@@ -53,8 +53,8 @@ class MoveTensors(Request[Done]):
 class BlockTimes(Answer):
     """Milliseconds of each call: on its stream, and of other work on the device after that."""
 
-    device_ms: list[Milliseconds]
-    rest_ms: list[Milliseconds]
+    device_ms: ReportedList[Milliseconds]
+    rest_ms: ReportedList[Milliseconds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Deliver(Request[WrittenTensors]):
 class TimingReleased(Answer):
     """What the program did to the process it runs in while it was timed."""
 
-    tampered: list[str] = field(default_factory=list)
+    tampered: ReportedList[str]
 
 
 @dataclass(frozen=True, kw_only=True)

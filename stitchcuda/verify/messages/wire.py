@@ -37,6 +37,8 @@ __all__ = ["Channel", "ChannelClosed", "ChannelTimeout", "WireError", "decode", 
 _LINE_LIMIT = 64 * 2**20                   # bytes of a message
 _SIGNATURE = 32                            # hexadecimal digits at the end of each message
 _DEPTH_LIMIT = 64                          # of nested lists and objects
+# A message of a trusted process may repeat what a program's worker said, in ASCII and with a block around it.
+_TRUSTED_LINE_LIMIT, _TRUSTED_DEPTH_LIMIT = 8 * _LINE_LIMIT, _DEPTH_LIMIT + 8
 _KEY_LIMIT = 200                           # characters of a key in a result
 _BLOCKS_LIMIT = 250                        # descriptors that go with a message; the system takes 253
 _BLOCK_KEYS = {"block", "key", "size", "device", "layout", "mark"}
@@ -68,7 +70,8 @@ class Channel:
 
     A message may hold `TensorBlock`s. With `keys` (one for sent and one for received messages) each message is numbered and
     signed: code that gets hold of the socket can close the connection, but cannot change or insert a message. `takes`: whether
-    descriptors are received too; else the system closes those that the other side sends.
+    the other side is trusted: its descriptors are received too, and its messages may be longer. Else the system closes those
+    that it sends.
     """
 
     def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes] | None = None, *, takes: bool = False) -> None:
@@ -166,10 +169,11 @@ class Channel:
         """Waits for the next message. Raises `ChannelClosed`, `ChannelTimeout`, `ForgedMessage`, or `WireError` if it is no
         JSON object, too long or nested too deeply."""
         deadline = None if seconds is None else monotonic() + seconds
+        most, depth = (_TRUSTED_LINE_LIMIT, _TRUSTED_DEPTH_LIMIT) if self._takes else (_LINE_LIMIT, _DEPTH_LIMIT)
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if searched > _LINE_LIMIT:
+            if searched > most:
                 raise WireError("a message without end")
             wait = None if deadline is None else deadline - monotonic()
             if wait is not None and (wait <= 0 or not select([self._sock], [], [], wait)[0]):
@@ -193,7 +197,7 @@ class Channel:
             raise ForgedMessage("a message that its sender did not sign")
         if not isinstance(message, dict):
             raise WireError("not a JSON object")
-        checked: dict[str, Any] = _printable(message, _DEPTH_LIMIT)
+        checked: dict[str, Any] = _printable(message, depth)
         if self._takes and "descriptors" in checked:
             count = checked["descriptors"]
             checked["descriptors"], self._descriptors[:count] = self._descriptors[:count], []

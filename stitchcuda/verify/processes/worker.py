@@ -40,6 +40,7 @@ _MOST_REASON = 20_000                      # characters of an error that a worke
 _MOST_ORDERS = 1000                        # build orders during one request
 _MOST_DIFFERENT = 200                      # different build orders of one worker: each may add a library to the cache
 _MOST_ORDERED = 64 * 2**20                 # characters of all its different orders together
+_MOST_FIELDS = 100                         # of a message or an order: more than any record has
 
 
 _Answer = TypeVar("_Answer")
@@ -149,6 +150,8 @@ class Worker:
         building = self._bounds.start_s
         for _ in range(_MOST_ORDERS):
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
+            if len(message) > _MOST_FIELDS:
+                raise WireError(f"a message of {len(message)} fields")
             if "build" not in message or self._on_build is None:
                 return message
             started = time.monotonic()
@@ -165,7 +168,7 @@ class Worker:
         """Passes an order to the builder, unless it is malformed or the worker has ordered too much already."""
         assert self._on_build is not None
         try:
-            order = BuildOrder.model_validate(fields)
+            order = BuildOrder.model_validate(fields if isinstance(fields, dict) and len(fields) <= _MOST_FIELDS else None)
         except ValidationError:
             return BuiltLibrary(failure="the order to build cannot be understood")
         if order not in self._orders:

@@ -262,7 +262,7 @@ def answer_request(
         case ReleaseTiming():
             if held is not None:
                 held.close()
-            return None, TimingReleased()
+            return None, TimingReleased(tampered=[])
     if held is None:
         raise RuntimeError("a block of calls before its input sets")
     match request:

@@ -30,3 +30,7 @@ from stitchcuda.tools.build.kernel_names import base_name
 )
 def test_the_base_name_has_no_types_and_namespaces(printed: str, name: str) -> None:
     assert base_name(printed) == name
+
+
+def test_a_name_without_end_takes_time_in_proportion() -> None:
+    assert base_name(") " * 1_000_000) == ") " * 999_999 + ")"
