@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from stitchcuda.compiler.capture.capture import capture, capture_constants, trace
 from stitchcuda.compiler.capture.dependencies import dependencies, memory_owners, writes
+from stitchcuda.compiler.capture.module_copy import copy_module
 from stitchcuda.compiler.capture.op_graph import Literal_, Node, OpGraph, ValueRef
 from tests.compiler.pipeline import case
 from tests.compiler.zoo import ZOO
@@ -69,9 +70,21 @@ class CallsItsPartsThroughFunctions(nn.Module):
         self.mlp = parts = nn.ModuleDict({"wide": nn.Linear(8, 16), "narrow": nn.Linear(16, 8)})
         self.mlpf: Callable[[Tensor], Tensor] = lambda x: parts["narrow"](torch.tanh(parts["wide"](x)))
         self.widened: Callable[[Tensor], Tensor] = lambda x, given=parts: given["wide"](x)  # type: ignore[misc]
+        bound, activation = self.forward_narrow, F.relu
+
+        def inner(x: Tensor, depth: int = 1) -> Tensor:
+            return inner(x, depth - 1) if depth else activation(bound(x))
+
+        self.nested: Callable[[Tensor], Tensor] = lambda x: inner(x)
+        self.activation = F.relu           # of torch's, and holds nothing of this module
+
+    def forward_narrow(self, x: Tensor) -> Tensor:
+        narrow: Tensor = self.mlp["narrow"](x)
+        return narrow
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.mlpf(x) + self.widened(x).sum(-1, keepdim=True)
+        wide = self.widened(x)
+        return self.activation(self.mlpf(x) + wide.sum(-1, keepdim=True)) + self.nested(wide)
 
 
 def test_parameters_that_a_function_of_the_module_uses_are_state() -> None:
@@ -79,6 +92,15 @@ def test_parameters_that_a_function_of_the_module_uses_are_state() -> None:
     captured = trace(module, (torch.randn(4, 8),), {})
     assert sorted(entry.key for entry in captured.graph.state) == sorted(module.state_dict())
     assert not captured.constants
+    copied = copy_module(module)
+    assert copied.activation is F.relu
+    given = torch.randn(4, 8)
+    assert torch.equal(copied(given), module(given))
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.zero_()
+    assert not copied(given).any()
+    assert module(given).any()
 
 
 def test_updates_of_batch_norm_are_found_in_training_only() -> None:
