@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,6 +119,13 @@ class Local:
         return read(answer_type(request), vars(answer))
 
 
+class Paused:
+    """A program's worker that only the reference is asked beside."""
+
+    def paused(self) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()
+
+
 class Stage:
     """One reference, its secret inputs, and a timing of any callable against it."""
 
@@ -150,7 +158,7 @@ class Stage:
         return timed_inputs.draw(self.ask, self.secret_inputs, self.compare)
 
     def compare(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
-        trial = Trial(None, self.secret_inputs, self.built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
+        trial = Trial(Paused(), self.secret_inputs, self.built, "sim", Limits(), self.ask)  # type: ignore[arg-type]
         return trial.compare_timed_call(given, secret_inputs, call)
 
     def timed(
