@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
+from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import (
     InputTerms,
     SecretInputs,
@@ -136,8 +137,9 @@ class ProgramCheck:
         """Are its outputs right? Raises `OtherTerms` where they are not and it got some of its state by shape alone."""
         try:
             with self._asking("inputs"), self._worker.paused():
-                sizes = read_free_sizes(self._program) if self._fresh else []
-                others = draw_other_sizes(self._resources.ask, self._secret_inputs, sizes) if self._fresh else []
+                others: list[InputSet] = []
+                if self._fresh:
+                    others = draw_other_sizes(self._resources.ask, self._secret_inputs, read_free_sizes(self._program))
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
         with self._asking("values"), self._resources.turn(self._worker):

@@ -47,6 +47,7 @@ from stitchcuda.verify.messages.program_requests import LoadProgram, LoadSetting
 from stitchcuda.verify.messages.request import read
 from stitchcuda.verify.messages.tensor_block import open_saved, unpack
 from stitchcuda.verify.program.program_worker import ProgramWorker
+from stitchcuda.verify.reference.float64_truth import allow_tf32
 from stitchcuda.verify.reference.module_ranges import Pop, Push, Regions
 from stitchcuda.verify.reference.reference import load_reference
 
@@ -100,9 +101,7 @@ class ProfileOrder:
 
 def main() -> None:
     order = read(ProfileOrder, json.loads(Path(sys.argv[1]).read_text()))
-    if order.precision == "tf32":
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
+    allow_tf32(order.precision)
     with torch.no_grad(), contextlib.ExitStack() as stack:
         called = order.called
         module, call = (

@@ -63,6 +63,7 @@ from stitchcuda.verify.program.failures import ProgramError, describe_failure
 from stitchcuda.verify.program.kernel_switches import switches
 from stitchcuda.verify.program.native_copy import NativeCopy, copy_natively, count_on_gpu
 from stitchcuda.verify.program.state_loading import StateLoading
+from stitchcuda.verify.reference.float64_truth import allow_tf32
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 from stitchcuda.verify.timing.timed_calls import TimedCalls
@@ -116,9 +117,7 @@ class ProgramWorker:
 
     def load(self, request: LoadProgram) -> ProgramLoaded:
         path = Path(request.program)
-        if request.precision == "tf32":
-            torch.backends.cuda.matmul.allow_tf32 = True
-            torch.backends.cudnn.allow_tf32 = True
+        allow_tf32(request.precision)
         self.prepare()
         if self._target == "cuda":
             gpu_memory.set_limit(request.gpu_bytes)
