@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64
+from stitchcuda.verify.reference import float64_truth
+from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64, second_run
 from stitchcuda.verify.reference.reference import load_reference
 
 GOOD = """
@@ -315,7 +316,30 @@ def test_the_float64_run_rounds_nowhere() -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_a_run_leaves_the_module_as_it_was() -> None:
+@pytest.mark.parametrize("scarce", [False, True])
+def test_what_is_returned_of_the_state_stays_as_it_was(scarce: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the module's own memory is used and put back, because there is too little for copies."""
+    monkeypatch.setattr(float64_truth, "_is_scarce", lambda tensors: scarce)
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = nn.Buffer(torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.steps.add_(x)
+            return self.steps[:2]
+
+    module, x, other = Counts(), torch.ones(3), 5 * torch.ones(3)
+    for found in (run(module, (x,), {}), second_run(module, ((other,), {}), ((x,), {})), run64(module, (x,), {})):
+        assert {name: value.tolist() for name, value in found.items()} == {"output": [1, 1], "buffer:steps": [1, 1, 1]}
+    assert module.steps.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+def test_a_run_leaves_the_module_as_it_was(scarce: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(float64_truth, "_is_scarce", lambda tensors: scarce)
+
     class Changes(nn.Module):
         def __init__(self) -> None:
             super().__init__()

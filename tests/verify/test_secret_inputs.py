@@ -223,15 +223,15 @@ def test_other_sizes_inside_the_guard(tmp_path: Path) -> None:
 def test_without_a_free_size_that_is_said(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
     one = drawn(ask, tmp_path, 1)
-    assert secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, 16]))) == []
+    assert list(secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, 16])))) == []
     assert one.note.startswith("limited: judged at the given sizes only")
 
 
 def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x @ self.w", init="self.w = nn.Parameter(torch.randn(16, 8))"))
     one = drawn(ask, tmp_path, 1)
-    assert secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([B, B]))) == []
-    assert secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}]))) == []
+    assert list(secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([B, B])))) == []
+    assert list(secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}])))) == []
     assert "free size B is not one size" in one.note
     assert "another size was not tried: The reference's forward raises RuntimeError" in one.note
     assert len(one.note.splitlines()) == 1

@@ -195,3 +195,15 @@ def test_a_digest_sees_each_bit_and_no_strides() -> None:
     assert digest(tensor, "key") == digest(tensor.t().contiguous().t(), "key")
     assert len({digest(given, key) for given in (tensor, other, tensor.reshape(7, 99)) for key in ("key", "another")}) == 6
     assert digest(tensor[:0], "key") != digest(tensor[:1], "key")
+
+
+def test_a_block_is_read_without_a_copy() -> None:
+    given = [torch.arange(1000.0), torch.tensor([True, False]), torch.arange(12).view(3, 4).t(), torch.empty(0, 5)]
+    shared = unpack(pack(given, "cpu"), "cpu", shared=True)  # which outlives the block
+    for tensor, back in zip(given, shared, strict=True):
+        assert torch.equal(tensor, back)
+        assert tensor.stride() == back.stride()
+    assert len({tensor.untyped_storage().data_ptr() for tensor in shared[:3]}) == 1
+    block = pack(given, "cpu")
+    unpack(block, "cpu", shared=True)[0].zero_()
+    assert torch.equal(unpack(block, "cpu")[0], given[0])

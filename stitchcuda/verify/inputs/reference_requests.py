@@ -99,6 +99,7 @@ class Construction(Answer):
     gpu_bytes: int = 0                     # the user's limit of the GPU's memory; 0: none
     state: tuple[ReferenceTensor, ...] = ()  # the entries of its state_dict, in their order
     gpu: str = ""                          # the GPU's UUID
+    gpu_memory: int = 0                    # bytes of the GPU's memory, below the user's limit; 0: there is no GPU
 
     @property
     def state_names(self) -> list[str]:

@@ -215,17 +215,15 @@ def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | N
     return other
 
 
-def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeSize]) -> list[InputSet]:
-    """Draws up to two input sets at other sizes that the program's shape guard allows: a smaller one and one at most `_LARGER`
-    times as large. They are not added to `secret_inputs.sets`.
+def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeSize]) -> Iterator[InputSet]:
+    """Yields up to two input sets at other sizes that the program's shape guard allows: a smaller one and one at most `_LARGER`
+    times as large. Each is drawn when it is needed, and is not added to `secret_inputs.sets`.
 
     A set's bounds are `bounds_of([*secret_inputs.sets, input_set])`. Without a free size there is no set, and a note says so.
     """
     if not free:
         secret_inputs.remark("limited: judged at the given sizes only; the program states no range of others")
-        return []
     given = [fact.shape for fact in secret_inputs.sets[0].input_facts]
-    sets: list[InputSet] = []
     for larger in (False, True):
         sizes: list[tuple[int, int, int]] = []
         for free_size in free:
@@ -247,10 +245,11 @@ def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeS
         try:
             other_size = draw_set(ask, secret_inputs, variants=[GIVEN], sizes=sizes)
             secret_inputs.bounds_of([secret_inputs.sets[0], other_size])
-            sets.append(other_size)
         except BadInput as error:
             secret_inputs.remark(f"another size was not tried: {error}")
-    return sets
+            continue
+        yield other_size
+        del other_size                     # it may be gigabytes
 
 
 def read_free_sizes(program: Path) -> tuple[FreeSize, ...]:

@@ -10,7 +10,7 @@ this), `verify/ablation/own_work.py` (what is checked after it).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from stitchcuda.counts import counted
 from stitchcuda.state import CheckResult, OutputError
@@ -29,7 +29,7 @@ _MOST_NAMED = 120                          # characters of a kernel's name that 
 
 
 def check(
-    trial: Trial, secret_inputs: SecretInputs, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
+    trial: Trial, secret_inputs: SecretInputs, seeds: int, *, final: bool, profile: bool, others: Iterable[InputSet] = (),
     still: Callable[[], object] = lambda: None,
 ) -> CheckResult:  # fmt: skip
     """Checks a loaded program on the first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
@@ -74,6 +74,7 @@ def check(
             if reasons:
                 reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
                 break
+            del given
         if not reasons and len(fewer) > 1 and all(fewer):
             reasons = [
                 "it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"

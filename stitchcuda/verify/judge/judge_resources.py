@@ -52,6 +52,7 @@ TIMINGS = 2
 
 _MOST_INPUTS = 4                            # sets of secret inputs kept for a session's programs, each for other terms
 _LARGE = {"sim": 2**30, "cuda": 6 * 2**30}  # bytes of a call, parameters included, above which no second copy is held
+_MANY = 6                                   # calls' bytes, which the GPU's memory should have room for
 _AMPLIFIED = "the reference's weights were scaled up: as constructed, its outputs hardly depend on its inputs"
 _GRACE_S = 5.0                             # for the reference's worker to report a timeout by itself
 
@@ -179,6 +180,8 @@ class JudgeResources:
             return there                   # without waiting for a thread that draws more
         with self._shared.draw_lock:
             secret_inputs = None if fresh else self._inputs.get(terms)
+            if fresh and not self._shared.parallel:
+                self._discard_large()
             if secret_inputs is None:
                 secret_inputs = self._draw(terms)
                 if not fresh:
@@ -188,6 +191,12 @@ class JudgeResources:
                         self.discard(self._inputs.pop(oldest))
             self.extend_inputs(secret_inputs, seeds)
         return secret_inputs
+
+    def _discard_large(self) -> None:
+        """Discards the session's secret inputs that take much memory: fresh ones have more use of it."""
+        for terms, held in list(self._inputs.items()):
+            if sum(block.size for block in held.blocks()[1:]) > _LARGE[self.target]:
+                self.discard(self._inputs.pop(terms))
 
     def extend_inputs(self, secret_inputs: SecretInputs, seeds: int) -> None:
         """Draws input sets until there are `seeds`."""
@@ -295,6 +304,11 @@ class JudgeResources:
         if self._shared.work is None:
             self._shared.work = self.ask(requests.RecordWork(secrets.randbits(31)))
         return self._shared.work
+
+    def is_scarce(self, secret_inputs: SecretInputs) -> bool:
+        """Whether the GPU has so little memory that the reference and a program should not take theirs at the same time."""
+        assert self._shared.built is not None
+        return 0 < self._shared.built.gpu_memory < _MANY * secret_inputs.bytes_of_a_call()
 
     def wait_for_memory(self, secret_inputs: SecretInputs) -> None:
         """Waits until workers that are being closed have given their memory back, if the inputs are large."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
@@ -29,11 +29,14 @@ from stitchcuda.verify.inputs.secret_inputs import (
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import JudgeResources, is_large
+from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.processes.builder import Builder
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Trial
 
 _IDLE_S = 0.3                              # for so long nobody calls the program and the GPU must stay idle
+
+_Answer = TypeVar("_Answer")
 
 Asking = Callable[[str], AbstractContextManager[None]]
 """Adds the time of its block to the seconds of the question of this name."""
@@ -78,6 +81,7 @@ class ProgramCheck:
             resources.wait_for_memory(self._secret_inputs)
         self._two = two and not is_large(self._secret_inputs, resources.target)
         self._ahead: list[LoadingProgram] = []  # workers whose kernels can be left out, started before they are needed
+        self._redraw: Callable[[], SecretInputs | None] = lambda: redraw_parameters(self._ask_reference, self._secret_inputs)
         self._worker: Worker               # these two from the begin of `run`
         self._trial: Trial
 
@@ -115,9 +119,11 @@ class ProgramCheck:
         loading needs only the first."""
         resources, worker, secret_inputs = self._resources, self._worker, self._secret_inputs
         completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, self._seeds))
-        self._again = resources.background.ask(
-            lambda: redraw_parameters(resources.ask, secret_inputs) if self._fresh else None
-        )
+        if self._fresh and not is_large(secret_inputs, resources.target):
+            self._redraw = resources.background.ask(lambda: redraw_parameters(resources.ask, secret_inputs)).result
+        if resources.is_scarce(secret_inputs):
+            with self._asking("inputs"):
+                wait([completed])          # before the program takes memory
         worker.expire_in(resources.limits.check_s)
         if self._two:
             self._ahead.append(start_loading(resources, self._program, secret_inputs, resources.new_builder()))
@@ -135,11 +141,10 @@ class ProgramCheck:
 
     def _ask_for_values(self) -> CheckResult:
         """Are its outputs right? Raises `OtherTerms` where they are not and it got some of its state by shape alone."""
+        others: Iterable[InputSet] = ()
         try:
-            with self._asking("inputs"), self._worker.paused():
-                others: list[InputSet] = []
-                if self._fresh:
-                    others = draw_other_sizes(self._resources.ask, self._secret_inputs, read_free_sizes(self._program))
+            if self._fresh:
+                others = draw_other_sizes(self._ask_reference, self._secret_inputs, read_free_sizes(self._program))
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
         with self._asking("values"), self._resources.turn(self._worker):
@@ -150,6 +155,11 @@ class ProgramCheck:
         if not result.ok:
             state_mismatch.regroup_guessed(self._trial.state, self._terms, self._trial.guessed, more=any(self._trial.spare))
         return result
+
+    def _ask_reference(self, request: Request[_Answer]) -> _Answer:
+        """Asks the reference's worker. That time does not count against the program."""
+        with self._worker.paused():
+            return self._resources.ask(request)
 
     def _ask_to_be_idle(self, result: CheckResult) -> CheckResult:
         """Does the GPU stay idle while nobody calls it? The reference's work is measured before a program could disturb it."""
@@ -164,7 +174,7 @@ class ProgramCheck:
         self._worker.expire_in(self._resources.limits.check_s)
         with self._asking("remarks"), self._resources.turn(self._worker):
             return correctness.add_remarks(
-                result, self._trial, self._secret_inputs, self._seeds, reload=self._again.result
+                result, self._trial, self._secret_inputs, self._seeds, reload=self._redraw
             )
 
     def _ask_for_state(self, result: CheckResult) -> CheckResult:

@@ -124,8 +124,9 @@ class TensorPlace:
         span, offset = spans[self.span], self.offset
         if dtype is torch.bool and not shared:  # a byte other than 0 and 1 would be neither true nor false
             span[offset : offset + strided_extent(self.shape, self.strides)].clamp_(max=1)
-        usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
-        return usable.view(dtype).as_strided(self.shape, self.strides, offset // dtype.itemsize)
+        usable = span[: span.numel() - span.numel() % dtype.itemsize].view(dtype)
+        begin = int(usable.storage_offset()) + offset // dtype.itemsize  # a shared span begins inside a block's storage
+        return usable.as_strided(self.shape, self.strides, begin)
 
 
 @dataclass(frozen=True)
@@ -210,13 +211,13 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> dict[str, Any]:
 
 def unpack(block: TensorBlock, device: str, *, answer: bool = False, shared: bool = False) -> list[torch.Tensor]:
     """Returns private copies, on `device`, of the tensors in a block; those that were on the host when they were packed stay
-    there. `answer`: the block was written by `fill`, in a process that is not trusted. `shared`: where they lie on the GPU, the
-    tensors are the block's own memory, which cannot be written to; only for a block that no program was given. Raises
-    `WireError` for a layout that cannot be, and for an answer that was changed since."""
+    there. `answer`: the block was written by `fill`, in a process that is not trusted. `shared`: where `device` is the block's
+    own, no copies are made; on the GPU such tensors cannot be written to, and the block must be one that no program was given.
+    Raises `WireError` for a layout that cannot be, and for an answer that was changed since."""
     try:
         layout = BlockLayout.read(block.layout, block.size)
         on_host = _on_host(layout)
-        if shared and block.device == device == "cuda" and not on_host:
+        if shared and block.device == device and (device == "cpu" or not on_host):
             views = _views(block, layout.spans)
             return [place.restored(views, shared=True) for place in layout.tensors]
         spans = _read(block, layout.spans, device)
@@ -293,29 +294,25 @@ def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
 
 
 def _views(block: TensorBlock, lengths: list[int]) -> list[torch.Tensor]:
-    """The spans of a block on the GPU, in the block's own memory."""
-    source = bytes_of(device_memory().map(block.descriptor, block.size, write=False)) if lengths else torch.empty(0)
+    """The spans of a block in the block's own memory. What is written to those of the host's memory stays with this process."""
+    if block.size == 0 or not lengths:     # which cannot be mapped
+        return [torch.empty(0, dtype=torch.uint8, device=block.device) for _ in lengths]
+    if block.device == "cuda":
+        source = bytes_of(device_memory().map(block.descriptor, block.size, write=False))
+    elif os.fstat(block.descriptor).st_size < block.size:
+        raise WireError("unreadable tensors: the block is shorter than its layout")
+    else:
+        source = torch.frombuffer(mmap.mmap(block.descriptor, block.size, mmap.MAP_PRIVATE), dtype=torch.uint8)
     begins = itertools.accumulate(map(_padded, lengths), initial=0)
     return [source[begin : begin + length] for begin, length in zip(begins, lengths, strict=False)]
 
 
 def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Tensor]:
     """Copies the spans into new memory on `device`."""
+    copies = [span.to(device, copy=True) for span in _views(block, lengths)]
     if block.device == "cuda":
-        copies = [span.to(device, copy=True) for span in _views(block, lengths)]
         torch.cuda.synchronize()
-        return copies
-    position, spans = 0, []
-    if block.size == 0:                    # which cannot be mapped
-        return [torch.empty(0, dtype=torch.uint8, device=device) for _ in lengths]
-    if os.fstat(block.descriptor).st_size < block.size:
-        raise WireError("unreadable tensors: the block is shorter than its layout")
-    with mmap.mmap(block.descriptor, block.size, mmap.MAP_PRIVATE) as mapped:
-        source = torch.frombuffer(mapped, dtype=torch.uint8)
-        for length in lengths:
-            spans.append(source[position : position + length].to(device, copy=True))
-            position += _padded(length)
-    return spans
+    return copies
 
 
 def _bare(tensor: torch.Tensor) -> torch.Tensor:

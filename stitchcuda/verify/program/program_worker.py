@@ -152,7 +152,7 @@ class ProgramWorker:
                 simulated_device.move_to_device(program)
         program.train(request.training)
         self.program = program
-        given = dict(zip(request.state_names, unpack(request.state, self._device), strict=True))
+        given = dict(zip(request.state_names, self._read_state(request.state), strict=True))
         with self.interceptor.running():
             self._state = StateLoading(program, given, request, strict=path.is_dir())
         buffers = dict(program.named_buffers())
@@ -253,10 +253,13 @@ class ProgramWorker:
         )
 
     def reload(self, request: ReloadState) -> Done:
-        given = unpack(request.state, self._device)
         with self.interceptor.running():
-            self._state.load(dict(zip(request.names, given, strict=True)))
+            self._state.load(dict(zip(request.names, self._read_state(request.state), strict=True)))
         return Done()
+
+    def _read_state(self, block: TensorBlock) -> list[torch.Tensor]:
+        """Returns the values that are to be loaded. They stay on the host if the GPU had no room for them."""
+        return unpack(block, block.device if self._target == "cuda" else self._device)
 
     def disturb(self, request: DisturbTensor) -> Done:
         with self.interceptor.running():

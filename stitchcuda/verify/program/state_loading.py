@@ -37,8 +37,8 @@ class StateLoading:
     """
 
     def __init__(self, program: torch.nn.Module, values: State, settings: LoadSettings, *, strict: bool) -> None:
-        """Loads `values`, by the reference's names. `strict`: names and shapes must be the reference's. Raises `ProgramError`,
-        and `OtherState` where the program lacks more than `kept` of the settings."""
+        """Loads `values`, by the reference's names; they may lie on the host. `strict`: names and shapes must be the
+        reference's. Raises `ProgramError`, and `OtherState` where the program lacks more than `kept` of the settings."""
         self._program = program
         self.updated = frozenset(settings.updated)
         self._values = dict(values)
@@ -92,7 +92,7 @@ class StateLoading:
 
     def changed(self) -> bool:
         """Whether the program holds something else than was loaded."""
-        return any(not torch.equal(tensor, self._values[name]) for name, tensor in self.current().items())
+        return any(not _equal(tensor, self._values[name]) for name, tensor in self.current().items())
 
     def restore(self) -> None:
         """Loads the values of the last `load` again."""
@@ -125,7 +125,7 @@ class StateLoading:
         holds now)."""
         own = _tensors(self._program) if names else {}
         places = {self._places[name]: name for name in names if name in self._places}
-        return {key: _reshape_as(self._values[name], own[key]) for key, name in places.items()}, own
+        return {key: _reshape_as(self._values[name], own[key]).to(own[key].device) for key, name in places.items()}, own
 
     def _match_other_names(self, own: dict[str, torch.Tensor], settings: LoadSettings, *, strict: bool) -> None:
         before = {key: tensor.detach().clone() for key, tensor in own.items() if key not in self._places}
@@ -243,7 +243,7 @@ def _reshape_as(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor | None) -> bool:
-    return right is not None and left.shape == right.shape and torch.equal(left, right)
+    return right is not None and left.shape == right.shape and torch.equal(left, right.to(left.device))
 
 
 def _change_some(tensor: torch.Tensor) -> torch.Tensor:

@@ -191,19 +191,21 @@ class Comparisons:
         return ComparedAnswer(tuple(errors), tuple(reasons), tuple(remarks))
 
     def find_wrong(self, request: requests.FindWrong) -> Names:
-        _, expected, exact = _read_set(request.given, self._device)
-        wrong: list[str] = []
-        for name, value, own, true in zip(
-            request.given.names, unpack(request.other.expected, self._device), expected, exact, strict=True
-        ):
-            if not bound.judge(name, value.to(own.device), own, true, request.bounds[name]).ok:
-                wrong.append(name)
-        return Names(tuple(wrong))
+        def find(place: str, device: str) -> list[str]:
+            _, expected, exact = _read_set(request.given, place)
+            others = unpack(request.other.expected, place, shared=True)
+            compared = zip(request.given.names, others, expected, exact, strict=True)
+            return [
+                name for name, value, own, true in compared
+                if not bound.judge(name, value.to(own.device), own, true, request.bounds[name], device=device).ok
+            ]  # fmt: skip
+
+        return Names(tuple(self._where_there_is_room(find)[0]))
 
     def find_degenerate(self, request: requests.FindDegenerate) -> requests.DegenerateOutputs:
         def find(place: str, device: str) -> tuple[list[str], dict[str, str]]:
             sets = [_read_set(given, place)[1:] for given in request.sets]
-            others = unpack(reweighed.exact, place) if reweighed.exact else []
+            others = unpack(reweighed.exact, place, shared=True) if reweighed.exact else []
             return degenerate_outputs.find_degenerate(
                 request.sets[0].names, sets, dict(zip(reweighed.names, others, strict=True)), request.bounds,
                 reweighed.parameters, device,
@@ -214,10 +216,10 @@ class Comparisons:
         return requests.DegenerateOutputs(tuple(judged), found)
 
     def find_unvaried(self, request: requests.FindUnvaried) -> requests.Unvaried:
-        first, *others = (unpack(block, self._device) for block in request.inputs)
+        first, *others = (unpack(block, block.device, shared=True) for block in request.inputs)
         same = [position for position, tensor in enumerate(first) if tensor.numel()]
         for other in others:
-            same = [place for place in same if place < len(other) and torch.equal(first[place], other[place])]
+            same = [place for place in same if place < len(other) and same_bits(first[place], other[place])]
         return requests.Unvaried(tuple(same))
 
     def find_movable(self, request: requests.FindMovable) -> requests.Movable:
@@ -230,13 +232,14 @@ class Comparisons:
 
     def find_changed_state(self, request: requests.FindChangedState) -> Names:
         state = self._use_state(request.state)
-        others = dict(zip(state, unpack(request.other, self._device), strict=True))
-        return Names(tuple(name for name, value in state.items() if not torch.equal(value, others[name])))
+        others = dict(zip(state, unpack(request.other, request.other.device, shared=True), strict=True))
+        changed = (name for name, value in state.items() if not torch.equal(value, others[name].to(value.device)))
+        return Names(tuple(changed))
 
     def mix_state(self, request: requests.MixState) -> requests.Renewed:
         state = self._use_state(request.state)
-        others = dict(zip(state, unpack(request.other, self._device), strict=True))
-        mixed = [others[name] if name in request.names else value for name, value in state.items()]
+        others = dict(zip(state, unpack(request.other, request.other.device, shared=True), strict=True))
+        mixed = [others[name].to(value.device) if name in request.names else value for name, value in state.items()]
         return requests.Renewed(self._blocks.pack(mixed))
 
     def _digest(self, key: str, name: str, tensor: torch.Tensor) -> str:

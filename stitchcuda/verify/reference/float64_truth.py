@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
+from stitchcuda.verify.messages import gpu_memory
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
 
 _WIDER = {
@@ -99,10 +100,12 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
     """
-    with _private_state(module):
+    with _private_state(module) as renew:
         given, named = copy_arguments(first)
-        with torch.no_grad(), _private_state(module, attributes=False):
+        with torch.no_grad():
             module(*given, **named)
+        del given, named
+        renew()
         return _call_and_compare(module, *copy_arguments(second))
 
 
@@ -138,28 +141,54 @@ def higher_order_operator(complaint: str) -> str:
 
 
 @contextmanager
-def _private_state(
-    module: nn.Module, convert: Callable[[Tensor], Tensor] = lambda tensor: tensor, *, attributes: bool = True
-) -> Iterator[None]:
-    """A context in which the module's parameters and buffers hold converted copies. Afterwards they hold what they held, and
-    the modules have the attributes that they had unless `attributes` is False.
+def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None = None) -> Iterator[Callable[[], None]]:
+    """A context in which the module's parameters and buffers hold copies, converted if that is asked for. Afterwards they hold
+    what they held, and the modules have the attributes that they had. Yields what gives them fresh copies again.
 
-    The module itself is called and not a copy of it, since a function that it keeps may refer to it.
+    The module itself is called and not a copy of it, since a function that it keeps may refer to it. Where two copies of its
+    state have no room on the GPU, the one that is kept lies on the host.
     """
     tensors = list({id(tensor): tensor for tensor in _state(module).values()}.values())
     values = [tensor.data for tensor in tensors]
     groups = [group for part in module.modules() for group in (part._parameters, part._buffers, part._modules, vars(part))]
     before = [(group, dict(group)) for group in groups if type(group) is dict]
-    try:
-        for tensor, copied in zip(tensors, map(convert, _copies(values)), strict=True):
+    kept = [value.to("cpu", copy=True) for value in values] if convert is None and _is_scarce(values) else None
+
+    def renew() -> None:
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.data = value            # the copy before is free before the next one is made
+        if kept is not None:
+            with torch.no_grad():
+                for value, own in zip(values, kept, strict=True):
+                    value.copy_(own)
+            return
+        for tensor, copied in zip(tensors, map(convert or _same_tensor, _copies(values)), strict=True):
             tensor.data = copied
-        yield
+
+    try:
+        renew()
+        yield renew
     finally:
-        for group, held in before if attributes else ():
+        for group, held in before:
             group.clear()
             group.update(held)
+        if kept is not None:
+            renew()
         for tensor, value in zip(tensors, values, strict=True):
             tensor.data = value
+
+
+def _is_scarce(tensors: Sequence[Tensor]) -> bool:
+    """Whether the GPU has too little memory left for two copies of these tensors."""
+    sizes = [tensor.nbytes for tensor in tensors if tensor.is_cuda]
+    if not sizes:
+        return False
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return 2 * sum(sizes) > gpu_memory.free_and_total()[0] + unused
+
+
+def _same_tensor(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _copies(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -195,6 +224,10 @@ def _call_and_compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
         replaced = key not in before or before[key][0] is not tensor or before[key][1] != tensor._version
         if replaced or (key in values and not _same(values[key], tensor)):
             outputs[f"buffer:{key}"] = tensor.detach()
+    held = {tensor.untyped_storage()._cdata for tensor, _ in before.values()}  # which is put back, or changes in the next call
+    outputs = {
+        name: copy.deepcopy(value) if value.untyped_storage()._cdata in held else value for name, value in outputs.items()
+    }
     written = {int(key.removeprefix("input.")) for key, tensor in given.items() if tensor._version != versions[key]}
     for sharing in group_by_memory(leaves):         # inputs that share memory: a write to any of them changes the others
         if written.intersection(sharing):

@@ -122,6 +122,7 @@ class ReferenceWorker:
             gpu_bytes=request.gpu_bytes,
             state=self._describe_state(),
             gpu=str(torch.cuda.get_device_properties(0).uuid) if self._target == "cuda" else "",
+            gpu_memory=gpu_memory.free_and_total()[1] if self._target == "cuda" else 0,
         )
 
     def examine(self, request: requests.Examine) -> Done:
@@ -339,7 +340,7 @@ class ReferenceWorker:
     def _use_state(self, state: TensorBlock) -> dict[str, torch.Tensor]:
         """Gives the module the parameters and buffers in a block, unless it has them already. Returns them by name."""
         if state.key != self._state_key:
-            self._set(dict(zip(self._state(), unpack(state, self._device), strict=True)))
+            self._set(dict(zip(self._state(), unpack(state, state.device, shared=True), strict=True)))
             self._state_key = state.key
         return self._state()
 
