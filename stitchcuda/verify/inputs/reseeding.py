@@ -18,10 +18,12 @@ def perturb(name: str, value: torch.Tensor, parameters: set[str], generator: tor
     learnt = name in parameters or name.rsplit(".", 1)[-1] in _PERTURBED_BUFFERS
     if not learnt or not value.dtype.is_floating_point or value.numel() == 0:
         return value
-    noise = torch.randn(value.shape, generator=generator, device=generator.device).to(value.device)
+    change = torch.randn(value.shape, generator=generator, device=generator.device).to(value.device)
+    change.clamp_(-3, 3).mul_(_CHANGE)     # in place, since it may take gigabytes
     wide = value.float()
-    other = wide + _CHANGE * noise.clamp(-3, 3) * (1.0 if is_constant(value) else wide)
-    return other.to(value.dtype)
+    if not is_constant(value):
+        change.mul_(wide)
+    return change.add_(wide).to(value.dtype)
 
 
 def amplify(value: torch.Tensor) -> torch.Tensor:
@@ -42,6 +44,7 @@ def perturb_far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     """Returns a floating-point tensor with random signs and each element times 0.5 to 1.5; other tensors as they are."""
     if not value.dtype.is_floating_point or value.numel() == 0:
         return value
-    factor = 0.5 + torch.rand(value.shape, generator=generator, device=generator.device)
-    sign = 1 - 2 * torch.randint(2, value.shape, generator=generator, device=generator.device)
-    return (value.float() * (factor * sign).to(value.device)).to(value.dtype)
+    factor = torch.rand(value.shape, generator=generator, device=generator.device).add_(0.5)
+    sign = torch.randint(2, value.shape, generator=generator, device=generator.device, dtype=torch.float32)
+    factor.mul_(sign.mul_(2).sub_(1))
+    return factor.to(value.device).mul_(value).to(value.dtype)

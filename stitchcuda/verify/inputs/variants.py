@@ -11,7 +11,7 @@ sorted), `verify/reference/reference_worker.py` (who tries them).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -38,6 +38,7 @@ _SCALE = 8.0
 _OUTLIER = 64.0
 _SMALLEST = 8                              # elements: a smaller tensor is a setting of the call rather than data
 _HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
+_PART = 2**26                              # elements that are looked at at a time
 _WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
 _NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
@@ -244,12 +245,12 @@ def why_unsuitable(expected: dict[str, Tensor], exact: dict[str, Tensor], usual:
     for name, own in expected.items():
         if not own.dtype.is_floating_point or own.numel() == 0:
             continue
-        values = own.double()
-        if not bool(torch.isfinite(values).all()) or not bool(torch.isfinite(exact[name]).all()):
+        if not is_finite(own) or not is_finite(exact[name]):
             return "it does not stay finite"
-        if float(values.abs().max()) > _HEADROOM * torch.finfo(own.dtype).max:
+        least, most = map(float, torch.aminmax(own if own.dtype is torch.float32 else own.double()))
+        if max(-least, most) > _HEADROOM * torch.finfo(own.dtype).max:
             return "it comes near overflow"
-        if own.numel() > 1 and name.startswith("output") and bool((values == values.flatten()[0]).all()):
+        if own.numel() > 1 and name.startswith("output") and least == most:
             return "its output becomes constant"
     if usual is not None and relative_error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _largest_eps(expected):
         return "it becomes ill-conditioned"
@@ -261,10 +262,30 @@ def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> flo
     worst = 0.0
     for name, own in expected.items():
         if own.dtype.is_floating_point and own.numel():
-            true = exact[name].double()
-            size = float(true.norm())
-            worst = max(worst, float((own.double() - true).norm()) / size if size else 0.0)
+            error, size = [], []
+            for given, true in zip(flat_parts(own), flat_parts(exact[name]), strict=True):
+                error.append(float((given.double() - true).norm()))
+                size.append(float(true.norm()))
+            worst = max(worst, math.hypot(*error) / math.hypot(*size) if any(size) else 0.0)
     return worst if math.isfinite(worst) else math.inf
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all elements are finite."""
+    return count_finite(tensor) == tensor.numel()
+
+
+def count_finite(tensor: Tensor) -> int:
+    """The number of finite elements."""
+    eight_bits = tensor.is_floating_point() and tensor.itemsize == 1  # which few of torch's operators take
+    return sum(int(torch.isfinite(part.float() if eight_bits else part).sum()) for part in flat_parts(tensor))
+
+
+def flat_parts(tensor: Tensor) -> Iterator[Tensor]:
+    """Yields a tensor's elements in row-major order, a part at a time: what is computed of gigabytes at once takes as many."""
+    flat = tensor.reshape(-1)
+    for begin in range(0, flat.numel(), _PART):
+        yield flat[begin : begin + _PART]
 
 
 def _largest_eps(outputs: dict[str, Tensor]) -> float:

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeVar
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import for_data
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.state import Target
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.inputs import reference_requests as requests
@@ -52,7 +51,7 @@ TIMINGS = 2
 
 _MOST_INPUTS = 4                            # sets of secret inputs kept for a session's programs, each for other terms
 _LARGE = {"sim": 2**30, "cuda": 6 * 2**30}  # bytes of a call, parameters included, above which no second copy is held
-_MANY = 6                                   # calls' bytes, which the GPU's memory should have room for
+_MANY = 6                                   # calls for whose bytes a small GPU has room
 _AMPLIFIED = "the reference's weights were scaled up: as constructed, its outputs hardly depend on its inputs"
 _GRACE_S = 5.0                             # for the reference's worker to report a timeout by itself
 
@@ -305,20 +304,17 @@ class JudgeResources:
             self._shared.work = self.ask(requests.RecordWork(secrets.randbits(31)))
         return self._shared.work
 
-    def is_scarce(self, secret_inputs: SecretInputs) -> bool:
-        """Whether the GPU has so little memory that the reference and a program should not take theirs at the same time."""
-        assert self._shared.built is not None
-        return 0 < self._shared.built.gpu_memory < _MANY * secret_inputs.bytes_of_a_call()
+    def is_large(self, secret_inputs: SecretInputs) -> bool:
+        """Whether no second copy of the inputs should be held in memory, and reference and program not take theirs at once."""
+        most = _LARGE[self.target]
+        if self._shared.built is not None and self._shared.built.gpu_memory:
+            most = min(most, self._shared.built.gpu_memory // _MANY)
+        return secret_inputs.bytes_of_a_call() > most
 
     def wait_for_memory(self, secret_inputs: SecretInputs) -> None:
         """Waits until workers that are being closed have given their memory back, if the inputs are large."""
-        if is_large(secret_inputs, self.target):
+        if self.is_large(secret_inputs):
             self.background.quiet()
-
-
-def is_large(secret_inputs: SecretInputs, target: Target) -> bool:
-    """Whether no second copy of the inputs should be held in memory."""
-    return secret_inputs.bytes_of_a_call() > _LARGE[target]
 
 
 _DOING: dict[type[Request[Any]], str] = {

@@ -28,7 +28,7 @@ from stitchcuda.verify.inputs.secret_inputs import (
 )
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.judge.judge_resources import JudgeResources, is_large
+from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.processes.builder import Builder
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
@@ -79,9 +79,8 @@ class ProgramCheck:
         with asking("inputs"):
             self._secret_inputs = resources.secret_inputs(1, fresh=fresh, terms=terms)
             resources.wait_for_memory(self._secret_inputs)
-        self._two = two and not is_large(self._secret_inputs, resources.target)
+        self._two = two and not resources.is_large(self._secret_inputs)
         self._ahead: list[LoadingProgram] = []  # workers whose kernels can be left out, started before they are needed
-        self._redraw: Callable[[], SecretInputs | None] = lambda: redraw_parameters(self._ask_reference, self._secret_inputs)
         self._worker: Worker               # these two from the begin of `run`
         self._trial: Trial
 
@@ -119,11 +118,16 @@ class ProgramCheck:
         loading needs only the first."""
         resources, worker, secret_inputs = self._resources, self._worker, self._secret_inputs
         completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, self._seeds))
-        if self._fresh and not is_large(secret_inputs, resources.target):
-            self._redraw = resources.background.ask(lambda: redraw_parameters(resources.ask, secret_inputs)).result
-        if resources.is_scarce(secret_inputs):
+        self._again = resources.background.ask(
+            lambda: redraw_parameters(resources.ask, secret_inputs) if self._fresh else None
+        )
+        if resources.is_large(secret_inputs):  # the reference runs before the program takes memory
             with self._asking("inputs"):
-                wait([completed])          # before the program takes memory
+                wait([completed])
+                wait([self._again])
+            if self._fresh and not completed.exception():
+                with self._asking("reference's work"):
+                    resources.reference_work()
         worker.expire_in(resources.limits.check_s)
         if self._two:
             self._ahead.append(start_loading(resources, self._program, secret_inputs, resources.new_builder()))
@@ -174,7 +178,7 @@ class ProgramCheck:
         self._worker.expire_in(self._resources.limits.check_s)
         with self._asking("remarks"), self._resources.turn(self._worker):
             return correctness.add_remarks(
-                result, self._trial, self._secret_inputs, self._seeds, reload=self._redraw
+                result, self._trial, self._secret_inputs, self._seeds, reload=self._again.result
             )
 
     def _ask_for_state(self, result: CheckResult) -> CheckResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+_SMALL = 40e9                              # bytes of a GPU's memory
 _limit = 0                                 # bytes; 0: all of the GPU
 
 
@@ -17,6 +18,13 @@ def set_limit(size: int) -> None:
     global _limit
     _limit = size
     leave_to_others()
+
+
+def allow_little() -> None:
+    """On a small GPU, has torch put small tensors elsewhere than into the memory of a large one that is free for now: no large
+    one would fit there again. To be called before torch takes much memory."""
+    if free_and_total()[1] < _SMALL:
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
 
 def free_and_total() -> tuple[int, int]:

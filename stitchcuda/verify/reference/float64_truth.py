@@ -166,7 +166,8 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
             tensor.data = copied
 
     try:
-        renew()
+        if kept is None:
+            renew()
         yield renew
     finally:
         for group, held in before:

@@ -102,6 +102,7 @@ class ReferenceWorker:
         self._precision = request.precision
         if self._target == "cuda":
             gpu_memory.set_limit(request.gpu_bytes)
+            gpu_memory.allow_little()
         allow_tf32(self._precision)
         self._reference = reference = load_reference(Path(request.path), self._device, seconds=request.patience)
         state = self._state()
@@ -489,4 +490,4 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
 
 
 def _finite(outputs: dict[str, torch.Tensor]) -> int:
-    return sum(int(torch.isfinite(value).sum()) for value in outputs.values())
+    return sum(map(variants.count_finite, outputs.values()))
