@@ -9,6 +9,7 @@ difference of a speed-up.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import time
@@ -30,6 +31,11 @@ def judged(pairs: list[tuple[Path, Path]], at_once: int) -> tuple[list[Verdict |
             error = future.exception()
             found.append(future.result() if error is None else f"{type(error).__name__}: {error}")
         return found, time.monotonic() - started
+
+
+def said(verdict: Verdict) -> tuple[bool, list[str]]:
+    """Whether it was accepted and why not, without figures, which differ a little each time."""
+    return verdict.accepted, [re.sub(r"[\d.]+", "N", reason) for reason in verdict.reasons]
 
 
 def main() -> int:
@@ -61,7 +67,7 @@ def main() -> int:
             if isinstance(before, str) or isinstance(now, str):
                 differ += [number] if before != now else []
                 continue
-            differ += [number] if (before.accepted, before.reasons) != (now.accepted, now.reasons) else []
+            differ += [number] if said(before) != said(now) else []
             if before.speedup and now.speedup:
                 most = max(most, (abs(now.speedup / before.speedup - 1), number))
         rate = 60 * len(pairs) / seconds
@@ -71,8 +77,8 @@ def main() -> int:
         )
         print(lines[-1], flush=True)
         for number, one in zip(given.ids.split(","), found, strict=True):
-            said = one if isinstance(one, str) else f"{one.speedup} accepted {one.accepted} {'; '.join(one.reasons)[:200]}"
-            details.append(f"- {at_once} at once, problem {number}: {said}")
+            line = one if isinstance(one, str) else f"{one.speedup} accepted {one.accepted} {'; '.join(one.reasons)[:200]}"
+            details.append(f"- {at_once} at once, problem {number}: {line}")
         if given.table:
             given.table.write_text("\n".join([*lines, *details]) + "\n")
     print("\n".join(details))

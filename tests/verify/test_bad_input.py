@@ -194,7 +194,7 @@ def test_memory_that_is_full_while_an_answer_is_copied_is_not_the_programs_fault
 
 def checked(bench: Bench, path: Path) -> CheckResult:
     with bench.load(path) as loaded:
-        return correctness.check(loaded.trial, bench.secret_inputs, 1, final=False, profile=False)
+        return correctness.check(loaded.trial, bench.secret_inputs, 1, final=False)
 
 
 @pytest.mark.parametrize(("output", "said"), [

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, Receive
+from stitchcuda.state import CheckResult
+from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, InputSet, Receive
+from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born
 from stitchcuda.verify.judge.program_check import loaded, start_loading
@@ -59,9 +62,46 @@ def test_what_a_program_may_rely_on_stays_in_every_call(tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text(BINNED.replace("CLASS", "ModelNew").replace("CHECKS", checks))
     try:
         with bench.load(tmp_path / "new.py") as loaded:
-            assert correctness.check(loaded.trial, bench.secret_inputs, 3, final=True, profile=False).reasons == ()
+            assert correctness.check(loaded.trial, bench.secret_inputs, 3, final=True).reasons == ()
     finally:
         bench.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "late", "again", "said"),
+    [
+        ([], [], 2, ""),
+        (["output is wrong"], [], 2, "while it was profiled, output is wrong"),
+        ([], ["pause()"], 2, "work in another stream goes on after the call returned (pause())"),
+        ([], [], 1, "it launches 2 kernels of its own for new inputs and 1 for the same ones again"),
+        (None, [], 2, "the program crashed"),
+    ],
+)
+def test_what_a_trace_adds(wrong: list[str] | None, late: list[str], again: int, said: str, tmp_path: Path) -> None:
+    work = RecordedWork(own=0.75, vendor=0.25, elsewhere=100, launches=2, own_launches={"mine": 2}, late=late, again=again)
+    before = CheckResult(ok=True, tier="timed", seeds=3, reasons=(), notes=("a note",), deterministic=True)
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+
+    def profile(given: InputSet, bounds: dict[str, Bound]) -> tuple[RecordedWork, list[str]]:
+        assert given is bench.secret_inputs.sets[0]
+        assert bounds == bench.secret_inputs.bounds(1)
+        if wrong is None:
+            raise WorkerFailed("crash", "the program crashed")
+        bench_trial.notes.append("another note")
+        return work, wrong
+
+    try:
+        with bench.load(programs.model(tmp_path / "program")) as loaded:
+            bench_trial = loaded.trial
+            bench_trial.profile = profile  # type: ignore[method-assign]
+            after = correctness.add_trace(before, bench_trial, bench.secret_inputs, 1)
+    finally:
+        bench.close()
+    assert after.ok is not bool(said)
+    assert " ".join(after.reasons).startswith(said)
+    if wrong is not None:
+        assert (after.own_share, after.elsewhere, after.launches, after.deterministic, after.seeds) == (0.75, 100, 2, True, 3)
+        assert after.notes == ("a note", *(note for note in bench_trial.notes if note != "a note"))
 
 
 def test_a_worker_that_was_started_ahead_is_taken_first(tmp_path: Path) -> None:

@@ -130,12 +130,12 @@ def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None
 def test_no_input_can_be_read_before_it_is_asked_about(bench: Bench, tmp_path: Path) -> None:
     program = programs.model(tmp_path, imports=LOOK, before=NOTHING_TO_COME)
     with bench.load(program) as loaded:
-        result = correctness.check(loaded.trial, bench.secret_inputs, 3, final=True, profile=False)
+        result = correctness.check(loaded.trial, bench.secret_inputs, 3, final=True)
     assert result.reasons == ()
 
 
 def test_other_outputs_on_a_second_call_are_a_reason(bench: Bench, tmp_path: Path) -> None:
     program = programs.model(tmp_path, after="if self.calls == 2: return out, out")
     with bench.load(program) as loaded:
-        result = correctness.check(loaded.trial, bench.secret_inputs, 1, final=False, profile=False)
+        result = correctness.check(loaded.trial, bench.secret_inputs, 1, final=False)
     assert "on a second call with the same inputs, the program returns 2 tensors" in result.reasons[0]

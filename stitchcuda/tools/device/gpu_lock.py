@@ -1,4 +1,4 @@
-"""Locks a GPU between processes: for one timing alone, or for any number of other uses at once.
+"""Locks a GPU between processes: for one timing or trace alone, or for any number of other uses at once.
 
 Two sessions that time on one device at once measure each other. The lock is two files per user and device in the folder for
 temporary files. It is advisory: it binds only this package's own processes.
@@ -18,9 +18,12 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def exclusive(device: str) -> Iterator[None]:
-    """Locks the GPU for this process alone. Waits until all others are done; meanwhile nobody new gets it."""
+def exclusive(device: str, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
+    """Locks the GPU for this process alone. Waits until all others are done; meanwhile nobody new gets it. `waited` is called
+    with the seconds that this took."""
+    started = time.monotonic()
     with _locked(device, "gate", fcntl.LOCK_EX), _locked(device, "use", fcntl.LOCK_EX):
+        waited(time.monotonic() - started)
         yield
 
 
@@ -49,7 +52,7 @@ class GpuLock:
         """Holds the lock, `alone` or shared with other processes. A thread that joins another gets it as that one has it."""
         with self._lock:
             if not self._inside:
-                self._held.enter_context(exclusive(self._device) if alone else shared(self._device, waited))
+                self._held.enter_context((exclusive if alone else shared)(self._device, waited))
             self._inside += 1
         try:
             yield

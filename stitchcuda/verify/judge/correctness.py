@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from stitchcuda.counts import counted
 from stitchcuda.state import CheckResult, OutputError
@@ -29,14 +30,12 @@ _MOST_NAMED = 120                          # characters of a kernel's name that 
 
 
 def check(
-    trial: Trial, secret_inputs: SecretInputs, seeds: int, *, final: bool, profile: bool, others: Iterable[InputSet] = (),
-    still: Callable[[], object] = lambda: None,
-) -> CheckResult:  # fmt: skip
+    trial: Trial, secret_inputs: SecretInputs, seeds: int, *, final: bool, others: Iterable[InputSet] = ()
+) -> CheckResult:
     """Checks a loaded program on the first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
     The first set is called twice, with its inputs at the same addresses and at new ones. `final`: every set is, and `others`
-    (input sets of other sizes) and many more calls follow. `profile`: shares of work come from a trace of the GPU, which is
-    taken once `still` has returned: it waits until no other worker of ours uses the GPU.
+    (input sets of other sizes) and many more calls follow.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
@@ -84,33 +83,42 @@ def check(
             done += held_back is not None
         if not reasons and first is not None:
             reasons = _overwritten(trial, secret_inputs.sets[0])
-        if not reasons and profile:
-            still()
-            work, reasons = trial.profile(secret_inputs.sets[0], bounds)
-            reasons = [f"while it was profiled, {reason}" for reason in reasons] or _refuse_traced(work)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
-    work = work or CallWork()
-    return CheckResult(
+    result = CheckResult(
         ok=not reasons,
         tier=trial.tier,
         seeds=done,
         outputs=tuple(worst.values()),
         reasons=tuple(reasons),
-        own_share=work.own,
-        elsewhere=work.elsewhere,
-        boundary=min(work.boundary, work.elsewhere),
-        host_share=work.host_share,
-        host_bytes=work.host_bytes,
-        vendor_share=work.vendor,
-        framework_share=work.framework,
-        launches=work.launches,
         deterministic=deterministic,
         notes=(*trial.notes, *filter(None, [secret_inputs.note])),
-        host_seen=("cuda_graph",) if work.replays else (),
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
+    return result.model_copy(update=_shares(work or CallWork()))
+
+
+def add_trace(result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int) -> CheckResult:
+    """Adds to a correct program's result what a trace of the GPU shows of one call, or refuses it (GPU only). The shares of its
+    work follow from times of kernels, so nobody else may use the GPU meanwhile."""
+    try:
+        work, wrong = trial.profile(secret_inputs.sets[0], secret_inputs.bounds(seeds))
+    except WorkerFailed as failure:
+        return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds)
+    reasons = [f"while it was profiled, {reason}" for reason in wrong] or _refuse_traced(work)
+    notes = (*result.notes, *(note for note in trial.notes if note not in result.notes))
+    return result.model_copy(update={"ok": not reasons, "reasons": tuple(reasons), "notes": notes, **_shares(work)})
+
+
+def _shares(work: CallWork) -> dict[str, Any]:
+    """The fields of a result that say who did a call's work."""
+    return {
+        "own_share": work.own, "elsewhere": work.elsewhere, "boundary": min(work.boundary, work.elsewhere),
+        "host_share": work.host_share, "host_bytes": work.host_bytes, "vendor_share": work.vendor,
+        "framework_share": work.framework, "launches": work.launches,
+        "host_seen": ("cuda_graph",) if work.replays else (),
+    }  # fmt: skip
 
 
 def add_remarks(

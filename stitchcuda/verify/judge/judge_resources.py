@@ -131,8 +131,8 @@ class JudgeResources:
 
     @contextlib.contextmanager
     def turn(self, worker: Worker | None = None, *, alone: bool = False) -> Iterator[None]:
-        """Takes a turn on the GPU: `alone` for timing, else beside others that do not time. Turns nest. While it waits, the
-        deadline of `worker` is extended. Does nothing on the simulator."""
+        """Takes a turn on the GPU: `alone` for timing and tracing, else beside others that do neither. Turns nest. While it
+        waits, the deadline of `worker` is extended. Does nothing on the simulator."""
         if self.target != "cuda":
             yield
             return
@@ -262,7 +262,7 @@ class JudgeResources:
                 return answer()            # what it held ended with it
             try:
                 reference = self.reference_worker()
-                with self.turn():
+                with self.turn(alone=isinstance(request, requests.RecordWork)):  # others would slow its kernels down
                     return reference.ask(request, seconds=self.limits.baseline_s, doing=doing)
             except WorkerFailed as failure:
                 if failure.kind not in ("error", "bad_input"):

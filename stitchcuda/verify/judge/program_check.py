@@ -152,10 +152,13 @@ class ProgramCheck:
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
         with self._asking("values"), self._resources.turn(self._worker):
-            result = correctness.check(
-                self._trial, self._secret_inputs, self._seeds, final=self._fresh, profile=self._resources.target == "cuda",
-                others=others, still=lambda: wait([other.loading for other in self._ahead]),
-            )  # fmt: skip
+            result = correctness.check(self._trial, self._secret_inputs, self._seeds, final=self._fresh, others=others)
+        if result.ok and self._resources.target == "cuda":
+            with self._asking("trace"):
+                wait([self._again])        # nor may this judge's own work disturb it
+                wait([other.loading for other in self._ahead])
+                with self._resources.turn(self._worker, alone=True):
+                    result = correctness.add_trace(result, self._trial, self._secret_inputs, self._seeds)
         if not result.ok:
             state_mismatch.regroup_guessed(self._trial.state, self._terms, self._trial.guessed, more=any(self._trial.spare))
         return result
