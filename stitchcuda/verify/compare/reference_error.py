@@ -21,7 +21,7 @@ SMALLEST_SLICE = 16                        # elements: the error of a smaller sl
 _NEIGHBOURS = 8                            # slices of the next larger and smaller norms that count as similar
 _ROWS = 4096
 _SPREAD = 8.0                              # a slice is judged only if at least so many elements carry its norm
-_PART = 2**26                              # elements that are read at a time
+_PART = 2**25                              # elements that are read at a time: some 1.5 GiB with all that is computed of them
 
 Axes = tuple[int, ...]
 

@@ -31,7 +31,7 @@ from stitchcuda.verify.judge.interleaved_timing import InterleavedTiming
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.judge.parallel_checks import ParallelChecks
 from stitchcuda.verify.judge.profiled_run import ProfiledRun
-from stitchcuda.verify.messages import host_memory, judge_requests
+from stitchcuda.verify.messages import judge_requests
 from stitchcuda.verify.messages.request import Request, read
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -122,7 +122,6 @@ def main() -> None:
     """Serves one client until its end of the pipe closes."""
     requests, answers = _take_over_stdio()
     forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
-    host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     start = judge_requests.JudgeStart.model_validate(json.loads(requests.readline()))
     _die_with(requests, start.scratch)

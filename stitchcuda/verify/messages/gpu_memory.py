@@ -20,10 +20,15 @@ def set_limit(size: int) -> None:
     leave_to_others()
 
 
+def is_small() -> bool:
+    """Whether a program may well need nearly all of the GPU's memory."""
+    return free_and_total()[1] < _SMALL
+
+
 def allow_little() -> None:
     """On a small GPU, has torch put small tensors elsewhere than into the memory of a large one that is free for now: no large
     one would fit there again. To be called before torch takes much memory."""
-    if free_and_total()[1] < _SMALL:
+    if is_small():
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
 

@@ -1,8 +1,9 @@
 """Makes glibc keep freed host memory in this process, instead of returning large blocks to the system each time.
 
 A fresh block of 64 MB costs 16,000 page faults: without them, comparing an output of eight million elements takes half the
-time. The process keeps at most a few times its largest block. Not for processes with tight memory limits. Where to look next:
-`verify/judge/judge.py`, `verify/reference/reference_worker.py`, `verify/program/program_worker.py` (who call it).
+time. The process keeps at most a few times its largest block. Not for processes with tight memory limits, nor for the judge:
+among messages of all sizes its heap would only grow.
+Where to look next: `verify/reference/reference_worker.py`, `verify/program/program_worker.py` (who call it).
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ class ReferenceWorker:
         self._reference: Reference | None = None
         self._original: dict[str, torch.Tensor] = {}
         self._precision: Precision = "reference"
+        self._small = False                # whether programs may need nearly all of the GPU's memory
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
         self._state_key = ""               # of the block whose parameters the module has now; "" for its own
         self._clock: DeviceClock | None = None
@@ -103,6 +104,7 @@ class ReferenceWorker:
         if self._target == "cuda":
             gpu_memory.set_limit(request.gpu_bytes)
             gpu_memory.allow_little()
+            self._small = gpu_memory.is_small()
         allow_tf32(self._precision)
         self._reference = reference = load_reference(Path(request.path), self._device, seconds=request.patience)
         state = self._state()
@@ -311,9 +313,16 @@ class ReferenceWorker:
         return run64(module, args, kwargs, on_cpu=True)
 
     def give_memory_back(self) -> None:
-        """Gives the GPU's memory that torch keeps unused back to the driver, if it is much: programs need some."""
-        if self._device == "cuda" and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MOST_UNUSED:
+        """Gives the GPU's memory that torch keeps unused back to the driver, if it is much: programs need some. On a small GPU
+        it keeps as much as comparing takes, since a program may take all the rest."""
+        if self._device == "cuda" and _unused() > _MOST_UNUSED:
             torch.cuda.empty_cache()
+        if self._small and _unused() < _MOST_UNUSED:
+            try:
+                torch.empty(_MOST_UNUSED, dtype=torch.uint8, device=self._device)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
 
     def alive(self) -> bool:
         """Whether anything can still be computed here: after an index out of range on a GPU, the CUDA context is lost."""
@@ -487,6 +496,11 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         if kinds[do] not in TIMING_REQUESTS:
             worker.give_memory_back()
         del message, answer                # with the blocks that they hold
+
+
+def _unused() -> int:
+    """The bytes of the GPU's memory that torch holds for later."""
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def _finite(outputs: dict[str, torch.Tensor]) -> int:
