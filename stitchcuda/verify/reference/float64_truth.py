@@ -182,7 +182,7 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
 def _is_scarce(tensors: Sequence[Tensor]) -> bool:
     """Whether the GPU has too little memory left for two copies of these tensors."""
     sizes = [tensor.nbytes for tensor in tensors if tensor.is_cuda]
-    if not sizes or not torch.cuda.is_initialized():  # the simulator's tensors may say that they are on a GPU
+    if not sizes or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # tensors of a simulated GPU
         return False
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return 2 * sum(sizes) > gpu_memory.free_and_total()[0] + unused
