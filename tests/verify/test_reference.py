@@ -316,11 +316,14 @@ def test_the_float64_run_rounds_nowhere() -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize("scarce", [False, True])
-def test_what_is_returned_of_the_state_stays_as_it_was(scarce: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the module's own memory is used and put back, because there is too little for copies."""
-    monkeypatch.setattr(float64_truth, "_is_scarce", lambda tensors: scarce)
+@pytest.fixture(params=[False, True], ids=["copies", "put back"])
+def _room_for_copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for copies of the state, and with so little that the module's own memory is used and put back."""
+    monkeypatch.setattr(float64_truth, "_is_scarce", lambda tensors: request.param)
 
+
+@pytest.mark.usefixtures("_room_for_copies")
+def test_what_is_returned_of_the_state_stays_as_it_was() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -336,10 +339,8 @@ def test_what_is_returned_of_the_state_stays_as_it_was(scarce: bool, monkeypatch
     assert module.steps.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("scarce", [False, True])
-def test_a_run_leaves_the_module_as_it_was(scarce: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(float64_truth, "_is_scarce", lambda tensors: scarce)
-
+@pytest.mark.usefixtures("_room_for_copies")
+def test_a_run_leaves_the_module_as_it_was() -> None:
     class Changes(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -223,6 +223,7 @@ def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeS
     """
     if not free:
         secret_inputs.remark("limited: judged at the given sizes only; the program states no range of others")
+        return
     given = [fact.shape for fact in secret_inputs.sets[0].input_facts]
     for larger in (False, True):
         sizes: list[tuple[int, int, int]] = []

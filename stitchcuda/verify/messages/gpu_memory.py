@@ -38,6 +38,11 @@ def free_and_total() -> tuple[int, int]:
     return (max(0, _limit - (total - free)), min(total, _limit)) if _limit else (free, total)
 
 
+def unused() -> int:
+    """The bytes of the GPU's memory that torch holds in this process for tensors to come."""
+    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+
 def leave_to_others() -> None:
     """Allows torch what it holds and what is free below the limit now. To be called again when others have taken memory."""
     if _limit:

@@ -259,7 +259,7 @@ class ProgramWorker:
 
     def _read_state(self, block: TensorBlock) -> list[torch.Tensor]:
         """Returns the values that are to be loaded. They stay on the host if the GPU had no room for them."""
-        return unpack(block, block.device if self._target == "cuda" else self._device)
+        return unpack(block, block.device)
 
     def disturb(self, request: DisturbTensor) -> Done:
         with self.interceptor.running():

@@ -162,8 +162,8 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
                 for value, own in zip(values, kept, strict=True):
                     value.copy_(own)
             return
-        for tensor, copied in zip(tensors, map(convert or _same_tensor, _copies(values)), strict=True):
-            tensor.data = copied
+        for tensor, copied in zip(tensors, _copies(values), strict=True):
+            tensor.data = convert(copied) if convert else copied
 
     try:
         if kept is None:
@@ -184,12 +184,7 @@ def _is_scarce(tensors: Sequence[Tensor]) -> bool:
     sizes = [tensor.nbytes for tensor in tensors if tensor.is_cuda]
     if not sizes or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # tensors of a simulated GPU
         return False
-    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return 2 * sum(sizes) > gpu_memory.free_and_total()[0] + unused
-
-
-def _same_tensor(tensor: Tensor) -> Tensor:
-    return tensor
+    return 2 * sum(sizes) > gpu_memory.free_and_total()[0] + gpu_memory.unused()
 
 
 def _copies(tensors: Sequence[Tensor]) -> Iterator[Tensor]:

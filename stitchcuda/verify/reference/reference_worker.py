@@ -315,9 +315,9 @@ class ReferenceWorker:
     def give_memory_back(self) -> None:
         """Gives the GPU's memory that torch keeps unused back to the driver, if it is much: programs need some. On a small GPU
         it keeps as much as comparing takes, since a program may take all the rest."""
-        if self._device == "cuda" and _unused() > _MOST_UNUSED:
+        if self._device == "cuda" and gpu_memory.unused() > _MOST_UNUSED:
             torch.cuda.empty_cache()
-        if self._small and _unused() < _MOST_UNUSED:
+        if self._small and gpu_memory.unused() < _MOST_UNUSED:
             try:
                 torch.empty(_MOST_UNUSED, dtype=torch.uint8, device=self._device)
             except RuntimeError as error:
@@ -496,11 +496,6 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         if kinds[do] not in TIMING_REQUESTS:
             worker.give_memory_back()
         del message, answer                # with the blocks that they hold
-
-
-def _unused() -> int:
-    """The bytes of the GPU's memory that torch holds for later."""
-    return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def _finite(outputs: dict[str, torch.Tensor]) -> int:
