@@ -12,6 +12,7 @@ import os
 import sys
 from typing import NoReturn
 
+_LOWER = 10                                # of 19: the priority of a command that sees no GPU
 _HEAD, _TAIL = 4 << 20, 1 << 16            # bytes of output that are kept: compilers print the cause first
 
 
@@ -34,6 +35,8 @@ def main() -> None:
     )
 
     def become() -> NoReturn:
+        if not launch.policy.gpu:          # such as a compiler: a program that is being timed comes first
+            os.nice(_LOWER)
         try:
             os.chdir(launch.cwd)
             os.execvpe(launch.command[0], launch.command, launch.environment)

@@ -54,6 +54,11 @@ def test_output_environment_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sorted(command.run(["env"], seconds=10, env=given).output.split()) == ["ONLY=this", "PATH=/usr/bin:/bin"]
 
 
+def test_only_what_uses_the_gpu_has_the_priority_of_a_program() -> None:
+    own = os.nice(0)
+    assert [int(command.run(("nice",), seconds=10, gpu=gpu).output) - own for gpu in (False, True)] == [10, 0]
+
+
 def test_a_flood_of_errors_is_cut(tmp_path: Path) -> None:
     done = command.run(["sh", "-c", "echo first; head -c 100000000 /dev/zero; echo last"], seconds=60)
     assert done.output.startswith("first\n")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs import secret_inputs
-from stitchcuda.verify.inputs.reference_requests import Ask, Expect, InputSet
+from stitchcuda.verify.inputs.reference_requests import Ask, CaptureReference, Expect, InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.reference import reference_worker
@@ -45,6 +47,18 @@ def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
     assert one.note == ""
     assert set(one.bounds(5)) == {"output"}
     assert one.bounds(3)["output"].max_relative <= one.bounds(5)["output"].max_relative < 1e-4
+
+
+def test_a_capture_leaves_no_copy_of_the_weights_behind(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("self.linear(x)", init="self.linear = nn.Linear(16, 1237)"))
+    gc.collect()
+    gc.disable()                           # so that none is removed by chance
+    try:
+        ask(CaptureReference(0, str(tmp_path / "constants")))
+        weights = [value for value in gc.get_objects() if type(value) is nn.Parameter and value.shape == (1237, 16)]
+        assert len(weights) == 1
+    finally:
+        gc.enable()
 
 
 def test_two_exams_differ(tmp_path: Path) -> None:

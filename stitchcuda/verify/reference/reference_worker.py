@@ -10,6 +10,7 @@ Where to look next: `verify/reference/reference.py` and `verify/reference/float6
 from __future__ import annotations
 
 import contextlib
+import gc
 import resource
 import traceback
 from collections.abc import Callable, Iterator
@@ -143,11 +144,14 @@ class ReferenceWorker:
             constants = request.constants
             save_file({key: value.detach().cpu().contiguous().clone() for key, value in traced.constants.items()}, constants)
         on_gpu = self._target == "cuda"
-        return ReferenceFacts(
+        facts = ReferenceFacts(
             capture=traced.graph.model_dump_json(), constants=constants, torch=torch.__version__, sha=reference.sha,
             device=torch.cuda.get_device_name() if on_gpu else self._device,
             eager_ms=self._eager_ms(args, kwargs) if on_gpu else None,
         )  # fmt: skip
+        del traced
+        gc.collect()                       # the copy of the module that was traced is part of a cycle
+        return facts
 
     def renew(self, request: requests.Renew) -> requests.Renewed:
         """Where the reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note
