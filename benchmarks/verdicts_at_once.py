@@ -2,8 +2,8 @@
 
 Needs a GPU; CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench, PROGRAMS what `benchmarks/first_tasks.py` wrote.
 A `VerifierPool` judges the same programs with 1, 3 and 6 of them at once, each time with an empty cache: build, last check, two
-timings. One row each: verdicts a minute, the factor over the first row, the verdicts that differ from it, and the speed-ups that
-differ by more than `FAR`. With `--at-once 1,1,3` the second row shows how far timings alone lie apart.
+timings. One row each: verdicts a minute, the factor over the first row, the verdicts that differ from it, and the speed-ups
+that differ by more than `FAR`. With `--at-once 1,1,3` the second row shows how far timings alone lie apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.verify.api import Verdict
 from stitchcuda.verify.pool import VerifierPool
-
 
 FAR = 0.03                                 # of a speed-up: goal
 

@@ -23,6 +23,7 @@ from stitchcuda.verify.inputs.reference_requests import (
     Received,
     ReferenceWork,
 )
+from stitchcuda.verify.messages import gpu_memory
 from stitchcuda.verify.messages.request import Request, answer_type, read
 from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, new_block, pack, unpack
 from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS
@@ -148,3 +149,13 @@ def pack_message(record: Any) -> dict[str, Any]:
     with contextlib.closing(Channel(ours)) as sending, contextlib.closing(Channel(theirs, takes=True)) as receiving:
         sending.send(vars(record))
         return receiving.receive(5.0)
+
+
+def test_a_program_is_left_as_much_memory_as_the_reference_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = Blocks("cuda")
+    monkeypatch.setattr(gpu_memory, "free_and_total", lambda: (20, 24))
+    assert blocks.place_for_call(10) == "cuda"
+    blocks.forward = 12
+    assert blocks.place_for_call(8) == "cuda"
+    assert blocks.place_for_call(10) == "cpu"
+    assert blocks.on_host == 1             # which a remark says

@@ -20,19 +20,22 @@ _FREE_OF_ROOMS = 0.1                       # and of those for one call, when the
 
 
 class Blocks:
-    """Makes blocks for one device, "cuda" or "cpu". `on_host`: how many were made on the host because the GPU was full."""
+    """Makes blocks for one device, "cuda" or "cpu". `on_host`: how many were made on the host because the GPU was full.
+    `state`, `forward`: bytes that a program probably needs for parameters and for a call, as the reference does; 0: unknown.
+    """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self.on_host = 0
+        self.state = self.forward = 0
 
     def pack(self, tensors: list[torch.Tensor]) -> TensorBlock:
         """Returns a new block with copies of the tensors. Raises `WireError` for a dtype that cannot be sent."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        return tensor_block.pack(tensors, self._place(size))
+        return tensor_block.pack(tensors, self._place(size, _FREE, self.state + self.forward))
 
     def lend(self, request: Lend) -> Lent:
-        rooms = {name: tensor_block.new_block(size, self._place(size, _FREE_OF_ROOMS)) for name, size in request.rooms.items()}
+        rooms = {name: tensor_block.new_block(size, self.place_for_call(size)) for name, size in request.rooms.items()}
         return Lent(tuple(map(self._lent, request.blocks)), rooms)
 
     def wipe(self, request: Wipe) -> Done:
@@ -47,17 +50,22 @@ class Blocks:
     def _lent(self, block: TensorBlock) -> TensorBlock:
         if block.device == "cpu":
             return block                   # nobody can write to it
-        return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._place(block.size))
+        return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._place(block.size, _FREE, self.state + self.forward))
 
-    def _place(self, size: int, share: float = _FREE) -> str:
-        """Returns where a block of so many bytes is to lie, so that this share of the GPU's memory stays free."""
+    def place_for_call(self, size: int) -> str:
+        """Returns where so many bytes of a call are to lie, "cuda" or "cpu". The program has its parameters already."""
+        return self._place(size, _FREE_OF_ROOMS, self.forward)
+
+    def _place(self, size: int, share: float, needed: int) -> str:
+        """Returns where so many bytes are to lie, so that this share of the GPU's memory, and `needed` bytes, stay free."""
         if self._device != "cuda":
             return "cpu"
         free, total = gpu_memory.free_and_total()
-        if free - size < share * total:
+        left = max(share * total, needed)
+        if free - size < left:
             torch.cuda.empty_cache()
-            free, total = gpu_memory.free_and_total()
-        if free - size < share * total:
+            free, _ = gpu_memory.free_and_total()
+        if free - size < left:
             self.on_host += 1
             return "cpu"
         return "cuda"

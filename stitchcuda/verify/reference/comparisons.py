@@ -258,7 +258,7 @@ class Comparisons:
 
     def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
-            return unpack(block, self._device, answer=True)
+            return unpack(block, self._blocks.place_for_call(block.size), answer=True)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
