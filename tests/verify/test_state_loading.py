@@ -18,6 +18,7 @@ from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.messages.program_requests import LoadSettings
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.program import state_loading
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 from stitchcuda.verify.program.state_loading import StateLoading
 from tests.verify.judge_parts import Bench
@@ -393,3 +394,13 @@ def test_none_may_leave_them_out(judge: Judge, tmp_path: Path, name: str) -> Non
     result = checked(judge, tmp_path, text)
     assert not result.ok
     assert said in "; ".join(result.reasons)
+
+
+def test_large_tensors_are_compared_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_loading, "_PART", 64)
+    weight = torch.arange(70.0).reshape(7, 10)
+    for changed in (weight.clone(), weight.T.contiguous().T, torch.tensor(3.0)):
+        same = changed.clone()
+        assert state_loading._equal(same, changed)
+        changed[(-1,) * changed.dim()] += 1
+        assert not state_loading._equal(same, changed)

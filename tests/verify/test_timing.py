@@ -16,7 +16,15 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs
 from stitchcuda.verify.messages.request import Request
-from stitchcuda.verify.messages.timing_requests import CallRow, LayRow, PrepareTiming, ReleaseTiming, TimingReleased
+from stitchcuda.verify.messages.timing_requests import (
+    CallRow,
+    LayRow,
+    MoveTensors,
+    PrepareTiming,
+    ReleaseTiming,
+    TimeBlock,
+    TimingReleased,
+)
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
@@ -48,6 +56,21 @@ def test_an_honest_program_gets_its_ratio(stage: Stage) -> None:
     assert result.outside_ms == pytest.approx(0.5, rel=0.05)
     assert result.deliveries >= 4
     assert result.interleaved
+
+
+def test_the_gpu_is_used_alone_for_the_rounds_only(stage: Stage) -> None:
+    turns: list[tuple[bool, set[type]]] = []
+
+    @contextlib.contextmanager
+    def turn(alone: bool) -> Iterator[None]:
+        assert stage.reference is not None
+        before = len(stage.reference.asked)
+        yield
+        turns.append((alone, set(stage.reference.asked[before:])))
+
+    clock = VirtualClock(stage.time)
+    stage.timed(stage.honest(clock, 0.5), clock, turn=turn)
+    assert turns == [(False, {PrepareTiming, MoveTensors, TimeBlock}), (True, {MoveTensors, TimeBlock})]
 
 
 def test_jitter_is_no_reason(stage: Stage) -> None:

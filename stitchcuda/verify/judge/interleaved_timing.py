@@ -82,8 +82,7 @@ class InterleavedTiming:
                 given = drawn[-1].result()
                 self._resources.background.quiet()
                 self._resources.reference_worker()  # starts a new one if drawing the contents ended the old one
-                with self._resources.turn(alone=True):
-                    return self._timed(previous, program, secret_inputs, given)
+                return self._timed(previous, program, secret_inputs, given)
             except rounds.ReferenceUnfit:
                 raise
             except WorkerFailed as failure:
@@ -96,6 +95,7 @@ class InterleavedTiming:
         result = rounds.time_interleaved(
             self._resources.reference_worker(), previous, program, given, self._resources.limits,
             threads=lambda: count_threads(program.pid), core=rounds.fastest_core(), hold=others.pause_others,
+            turn=lambda alone: self._resources.turn(alone=alone),
         )  # fmt: skip
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"

@@ -23,6 +23,7 @@ from stitchcuda.verify.program.buffer_restoring import held_tensor
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
 State = Mapping[str, torch.Tensor]
+_PART = 2**28                              # bytes
 _FEWEST, _ONE_OF = 4, 64                   # how many numbers of a tensor `disturb` changes: 4, or 1 of 64 if that is more
 
 
@@ -243,7 +244,12 @@ def _reshape_as(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor | None) -> bool:
-    return right is not None and left.shape == right.shape and torch.equal(left, right.to(left.device))
+    """Whether shapes and values are the same. Compares large tensors a part at a time: there may be no memory for a copy."""
+    if right is None or left.shape != right.shape:
+        return False
+    rows = max(1, _PART * len(left) // left.nbytes) if left.nbytes > _PART and left.dim() else 0
+    parts = zip(left.split(rows), right.split(rows), strict=True) if rows else [(left, right)]
+    return all(torch.equal(part, other.to(part.device)) for part, other in parts)
 
 
 def _change_some(tensor: torch.Tensor) -> torch.Tensor:

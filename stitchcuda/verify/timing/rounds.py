@@ -53,6 +53,8 @@ Now = Callable[[], float]
 """Seconds by the judge's clock."""
 Hold = Callable[[str], contextlib.AbstractContextManager[None]]
 """Returns a context in which only the worker of this name, and the reference's, may run."""
+Turn = Callable[[bool], contextlib.AbstractContextManager[None]]
+"""Returns a context in which the GPU may be used: alone, or beside others that time nothing."""
 
 
 class ReferenceUnfit(WorkerFailed):
@@ -245,13 +247,15 @@ def time_interleaved(
     threads: Callable[[], int | None] = lambda: None,
     core: int | None = None,
     hold: Hold = lambda name: contextlib.nullcontext(),
+    turn: Turn = lambda alone: contextlib.nullcontext(),
 ) -> TimingResult:
     """Times three workers; `previous` may be the program's own worker.
 
     `now`: the judge's clock, in seconds. `threads`: counts the threads of the program's process. `core`: for all workers' main
-    threads. `hold`: stops the other program while one is timed. Reasons not to believe the times stand in `refused` of the
-    result. If memory does not hold all workers at once, they are timed one after another, and a note says so. Raises
-    `WorkerFailed`, and `ReferenceUnfit` if it is the reference that failed.
+    threads. `hold`: stops the other program while one is timed. `turn`: waits for the GPU, which is used alone only for the
+    rounds. Reasons not to believe the times stand in `refused` of the result. If memory does not hold all workers at once, they
+    are timed one after another, and a note says so. Raises `WorkerFailed`, and `ReferenceUnfit` if it is the reference that
+    failed.
     """
     workers = {"reference": reference, "previous": previous, "program": program}
     if previous is program:
@@ -262,7 +266,8 @@ def time_interleaved(
     groups = [list(workers)]
     try:
         try:
-            warm = {name: turns.warm_up(name) for name in workers}
+            with turn(False):
+                warm = {name: turns.warm_up(name) for name in workers}
         except WorkerFailed as failure:
             if failure.kind != "memory":
                 raise
@@ -274,13 +279,15 @@ def time_interleaved(
         calls = 0
         before = after = None
         for group in groups:
-            for name in group:
-                warm[name] = warm.get(name) or turns.warm_up(name)
+            if cold := [name for name in group if name not in warm]:
+                with turn(False):
+                    warm |= {name: turns.warm_up(name) for name in cold}
             calls = calls or max(_FEWEST_CALLS, min(CALLS, int(_BLOCK_MS / max(warm["reference"], 1e-3))))
             row = _longest_row(min(warm["reference"], warm.get("program", warm["reference"])), timed_inputs.at_most_bytes())
-            before = threads() if "program" in group else before
-            turns.rounds(group, calls, row)
-            after = threads() if "program" in group else after
+            with turn(True):
+                before = threads() if "program" in group else before
+                turns.rounds(group, calls, row)
+                after = threads() if "program" in group else after
             for name in group:
                 turns.release(name)
     except WorkerFailed:
