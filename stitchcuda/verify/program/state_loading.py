@@ -247,9 +247,11 @@ def _equal(left: torch.Tensor, right: torch.Tensor | None) -> bool:
     """Whether shapes and values are the same. Compares large tensors a part at a time: there may be no memory for a copy."""
     if right is None or left.shape != right.shape:
         return False
-    rows = max(1, _PART * len(left) // left.nbytes) if left.nbytes > _PART and left.dim() else 0
-    parts = zip(left.split(rows), right.split(rows), strict=True) if rows else [(left, right)]
-    return all(torch.equal(part, other.to(part.device)) for part, other in parts)
+    if left.nbytes <= _PART or left.dim() == 0:
+        return torch.equal(left, right.to(left.device))
+    rows = max(1, _PART * len(left) // left.nbytes)
+    parts = (slice(begin, begin + rows) for begin in range(0, len(left), rows))
+    return all(torch.equal(left[part], right[part].to(left.device)) for part in parts)
 
 
 def _change_some(tensor: torch.Tensor) -> torch.Tensor:
