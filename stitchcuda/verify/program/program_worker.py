@@ -219,6 +219,7 @@ class ProgramWorker:
 
     def _take_inputs(self, block: TensorBlock) -> list[torch.Tensor]:
         """Returns a call's inputs. The program finds no descriptor of them."""
+        gpu_memory.leave_to_others()       # what the reference took while the program was loaded is free again
         tensors = unpack(block, self._device)
         block.close()
         return tensors
