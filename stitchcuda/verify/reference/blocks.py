@@ -32,7 +32,7 @@ class Blocks:
     def pack(self, tensors: list[torch.Tensor]) -> TensorBlock:
         """Returns a new block with copies of the tensors. Raises `WireError` for a dtype that cannot be sent."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        return tensor_block.pack(tensors, self._place(size, _FREE, self.state + self.forward))
+        return tensor_block.pack(tensors, self._place_to_keep(size))
 
     def lend(self, request: Lend) -> Lent:
         rooms = {name: tensor_block.new_block(size, self.place_for_call(size)) for name, size in request.rooms.items()}
@@ -50,11 +50,14 @@ class Blocks:
     def _lent(self, block: TensorBlock) -> TensorBlock:
         if block.device == "cpu":
             return block                   # nobody can write to it
-        return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._place(block.size, _FREE, self.state + self.forward))
+        return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._place_to_keep(block.size))
 
     def place_for_call(self, size: int) -> str:
         """Returns where so many bytes of a call are to lie, "cuda" or "cpu". The program has its parameters already."""
         return self._place(size, _FREE_OF_ROOMS, self.forward)
+
+    def _place_to_keep(self, size: int) -> str:
+        return self._place(size, _FREE, self.state + self.forward)
 
     def _place(self, size: int, share: float, needed: int) -> str:
         """Returns where so many bytes are to lie, so that this share of the GPU's memory, and `needed` bytes, stay free."""

@@ -4,7 +4,8 @@ This is the process of the trusted code. It answers requests of the judge (`veri
 tensors into blocks (`verify/messages/tensor_block.py`). Of the input variants asked for it takes the first that the reference
 computes without an exception and with a usable result. It decides no verdict and runs no generated program.
 Where to look next: `verify/reference/reference.py` and `verify/reference/float64_truth.py` (what a reference is and computes),
-`verify/reference/comparisons.py` (the other requests), `verify/judge/judge_resources.py` (who starts this process).
+`verify/reference/reference_state.py` (its parameters), `verify/reference/comparisons.py` (the other requests),
+`verify/judge/judge_resources.py` (who starts this process).
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents, variants
-from stitchcuda.verify.inputs.reference_requests import Construction, InputSet, ReferenceTensor
-from stitchcuda.verify.inputs.reseeding import amplify, is_constant, perturb, perturb_far
+from stitchcuda.verify.inputs.reference_requests import Construction, InputSet
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
@@ -34,19 +34,19 @@ from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, w
 from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.request import Answer, Done, Failed, Request, read
-from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
+from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
 from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, run, run64, run_in_precision
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
+from stitchcuda.verify.reference.reference_state import ReferenceState
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
 
 _MOST_UNUSED = 2**31                       # bytes of the GPU's memory
-_MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 _EAGER_CALLS = 20                          # that an eager time is the median of
 _Answer = TypeVar("_Answer")
 
@@ -58,15 +58,14 @@ class ReferenceWorker:
         self._target = target
         self._device = "cuda" if target == "cuda" else "cpu"
         self._reference: Reference | None = None
-        self._original: dict[str, torch.Tensor] = {}
+        self._state: ReferenceState        # from `load` on
         self._precision: Precision = "reference"
         self._small = False                # whether programs may need nearly all of the GPU's memory
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
-        self._state_key = ""               # of the block whose parameters the module has now; "" for its own
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
         self.blocks = Blocks(self._device)
-        self.comparisons = compare = Comparisons(self._device, self._use_state, self.blocks)
+        self.comparisons = compare = Comparisons(self._device, lambda block: self._state.use(block), self.blocks)
         self.handlers: dict[type[Request[Any]], Callable[[Any], Answer]] = {
             requests.LoadReference: self.load,
             requests.Examine: self.examine,
@@ -108,10 +107,7 @@ class ReferenceWorker:
             self._small = gpu_memory.is_small()
         allow_tf32(self._precision)
         self._reference = reference = load_reference(Path(request.path), self._device, seconds=request.patience)
-        state = self._state()
-        size = sum(tensor.nbytes for tensor in state.values())
-        place = "cpu" if self._target == "cuda" and _MUCH * size > gpu_memory.free_and_total()[0] else self._device
-        self._original = {name: tensor.detach().to(place, copy=True) for name, tensor in state.items()}
+        self._state = ReferenceState(reference.module, self._device)
         tensors: list[torch.Tensor] = []
         try:
             structure = wire.encode(reference.init, tensors)
@@ -124,7 +120,7 @@ class ReferenceWorker:
             training=reference.module.training,
             precision=self._precision,
             gpu_bytes=request.gpu_bytes,
-            state=self._describe_state(),
+            state=self._state.describe(),
             gpu=str(torch.cuda.get_device_properties(0).uuid) if self._target == "cuda" else "",
             gpu_memory=gpu_memory.free_and_total()[1] if self._target == "cuda" else 0,
         )
@@ -139,8 +135,8 @@ class ReferenceWorker:
             with torch.no_grad(), self._in_precision():
                 reference.module(*args, **kwargs)
             self.blocks.forward = torch.cuda.max_memory_allocated() - before
-            self.blocks.state = sum(tensor.nbytes for tensor in self._original.values())
-            self._set(self._original)
+            self.blocks.state = self._state.size
+            self._state.reset()
         return Done()
 
     def capture(self, request: requests.CaptureReference) -> ReferenceFacts:
@@ -167,14 +163,13 @@ class ReferenceWorker:
         """Where the reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note
         says so."""
         reference = self._loaded()
-        self._set(self._original)
-        self._state_key = ""
+        self._state.reset()
         note = ""
-        if not set(request.keep) >= self._original.keys():
+        if not set(request.keep) >= self._state.tensors().keys():
             args, kwargs = reference.inputs(request.seed)
             with self._explained(args, kwargs):
                 before = _finite(run(reference.module, args, kwargs))
-            self._draw_state(request)
+            self._state.draw(request)
             try:
                 problem = "does not stay finite" if _finite(run(reference.module, args, kwargs)) < before else ""
             except Exception as error:
@@ -183,32 +178,12 @@ class ReferenceWorker:
                 if out_of_memory.is_out_of_memory(error):
                     raise
             if problem:
-                self._set(self._original)
+                self._state.reset()
                 note = f"parameters were not varied: the reference {problem} with others"
-        state = self.blocks.pack(list(self._state().values()))
-        self._state_key = state.key
-        return requests.Renewed(state, note)
-
-    @torch.no_grad()
-    def _draw_state(self, request: requests.Renew) -> None:
-        """Gives the module's state new values, tensor by tensor, since all of it may be half of the GPU's memory."""
-        generator = torch.Generator(self._device).manual_seed(request.seed)
-        state, parameters, keep = self._state(), self._parameter_names(), set(request.keep)
-        grouped = {name: torch.empty(0) for group in request.alike for name in group}
-        for name, value in self._original.items():
-            drawn = perturb(name, value.to(self._device), parameters, generator)
-            drawn = amplify(drawn) if request.amplified and name in parameters else drawn
-            if name in grouped:
-                grouped[name] = drawn
-            elif name not in keep:
-                state[name].copy_(drawn)
-        for group in request.alike:        # the largest of each number, since a running variance must stay positive
-            shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
-            for name in set(group) - keep:
-                state[name].copy_(shared.reshape(state[name].shape))
+        return requests.Renewed(self._state.packed(self.blocks), note)
 
     def expect(self, request: requests.Expect) -> requests.Expected:
-        self._use_state(request.state)
+        self._state.use(request.state)
         skipped: list[str] = []
         variant, arguments, expected, exact = self._draw_variant(request, skipped)
         usual = variants.relative_error(expected, exact) if variant == variants.GIVEN else 0.0
@@ -253,23 +228,17 @@ class ReferenceWorker:
             return last, arguments, *self._compute(*arguments)
 
     def reweigh(self, request: requests.Reweigh) -> requests.Reweighed:
-        self._use_state(request.state)
+        self._state.use(request.state)
         _, args, kwargs = self._arguments(request.given)
-        parameters = {name for name in self._parameter_names() if name in self._state()}
-        generator = torch.Generator(self._device).manual_seed(request.seed)
-        self._state_key = ""               # what it has now is read again where it is needed
+        parameters = self._state.change_far(request.seed)
         try:
-            with torch.no_grad():
-                for name, tensor in self._state().items():
-                    if name in parameters:
-                        tensor.copy_(perturb_far(tensor, generator))
             exact = self._compute64(args, kwargs)
         except Exception as error:
             self._check_alive(f"it raises {type(error).__name__}")
             if out_of_memory.is_out_of_memory(error):
                 raise
-            return requests.Reweighed(parameters=len(parameters))
-        return requests.Reweighed(tuple(exact), len(parameters), self.blocks.pack(list(exact.values())))
+            return requests.Reweighed(parameters=parameters)
+        return requests.Reweighed(tuple(exact), parameters, self.blocks.pack(list(exact.values())))
 
     def _arguments(self, given: InputSet) -> tuple[list[torch.Tensor], tuple[Any, ...], dict[str, Any]]:
         """Returns (the tensors of a set's inputs, args, kwargs)."""
@@ -277,7 +246,7 @@ class ReferenceWorker:
         return tensors, *wire.decode(given.structure, tensors, self._device)
 
     def expect_turned(self, request: requests.ExpectTurned) -> requests.ExpectedTurned:
-        self._use_state(request.state)
+        self._state.use(request.state)
         sources, structure = unpack(request.given.inputs, self._device), request.given.structure
         tensors = timed_contents.allocate_like(sources)
         timed_contents.refresh(tensors, sources, request.turn, request.moving, scaled=request.scaled)
@@ -361,23 +330,15 @@ class ReferenceWorker:
             self._check_alive(str(problem))
             raise
 
-    def _use_state(self, state: TensorBlock) -> dict[str, torch.Tensor]:
-        """Gives the module the parameters and buffers in a block, unless it has them already. Returns them by name."""
-        if state.key != self._state_key:
-            self._set(dict(zip(self._state(), unpack(state, state.device, shared=True), strict=True)))
-            self._state_key = state.key
-        return self._state()
-
     def record_work(self, request: requests.RecordWork) -> requests.ReferenceWork:
         reference = self._loaded()
         args, kwargs = reference.inputs(request.seed)
         if self._target == "cuda":
             with torch.no_grad(), self._in_precision():
                 rows = device_time.record(
-                    lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original)
+                    lambda: reference.module(*args, **kwargs), restore=self._state.reset
                 ).rows
-            self._set(self._original)
-            self._state_key = ""
+            self._state.reset()
             return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
         moved: list[int] = []
         module = copy_module(reference.module)
@@ -395,7 +356,7 @@ class ReferenceWorker:
     def time(self, request: TimingRequest) -> Answer:
         def prepare(request: PrepareTiming) -> TimedCalls:
             assert request.state is not None
-            self._use_state(request.state)
+            self._state.use(request.state)
             module = self._loaded().module
             named = dict(module.named_parameters()) | dict(module.named_buffers())
             held = {name: value for name, value in named.items() if name in request.restore}
@@ -424,7 +385,7 @@ class ReferenceWorker:
         return requests.MemoryCeiling(clock.peak_bandwidth(), clock.l2_bytes())
 
     def find_mattering(self, request: requests.FindMattering) -> requests.Mattering:
-        self._use_state(request.state)
+        self._state.use(request.state)
         tensors, args, kwargs = self._arguments(request.given)
         module = self._loaded().module
         with self._in_precision():
@@ -437,8 +398,7 @@ class ReferenceWorker:
             for _ in range(3):
                 module(*args, **kwargs)
             took = median_ms(self._get_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
-        self._set(self._original)
-        self._state_key = ""
+        self._state.reset()
         return took
 
     def _get_clock(self) -> DeviceClock:
@@ -450,31 +410,6 @@ class ReferenceWorker:
         if self._reference is None:
             raise RuntimeError("no reference is loaded")
         return self._reference
-
-    def _parameter_names(self) -> set[str]:
-        return {name for name, _ in self._loaded().module.named_parameters(remove_duplicate=False)}
-
-    def _describe_state(self) -> tuple[ReferenceTensor, ...]:
-        """Describes the state as constructed. Tied are names of the same memory, seen through the same shape and strides."""
-        first: dict[Any, str] = {}
-        parameters = self._parameter_names()
-        facts = []
-        for name, value in self._state().items():
-            memory = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
-            facts.append(ReferenceTensor(
-                name, tuple(value.shape), parameter=name in parameters, constant=is_constant(value),
-                tied=first.setdefault(memory, name), floating=value.is_floating_point(),
-            ))  # fmt: skip
-        return tuple(facts)
-
-    def _state(self) -> dict[str, torch.Tensor]:
-        state = self._loaded().module.state_dict()
-        return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
-
-    def _set(self, values: dict[str, torch.Tensor]) -> None:
-        with torch.no_grad():
-            for name, tensor in self._state().items():
-                tensor.copy_(values[name])
 
     def _in_precision(self) -> contextlib.AbstractContextManager[Any]:
         return in_precision(self._precision, self._device)
