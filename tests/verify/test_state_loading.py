@@ -15,6 +15,7 @@ from stitchcuda.verify.ablation import state_mismatch
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor
 from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
+from stitchcuda.verify.messages import shared_tensors
 from stitchcuda.verify.messages.program_requests import LoadSettings
 from stitchcuda.verify.messages.tensor_block import pack
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -397,7 +398,7 @@ def test_none_may_leave_them_out(judge: Judge, tmp_path: Path, name: str) -> Non
 
 
 def test_large_tensors_are_compared_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_loading, "_PART", 64)
+    monkeypatch.setattr(shared_tensors, "_PART", 16)
     weight = torch.arange(70.0).reshape(7, 10)
     for changed in (weight.clone(), weight.T.contiguous().T, torch.tensor(3.0)):
         same = changed.clone()

@@ -62,7 +62,7 @@ def test_the_gpu_is_used_alone_for_the_rounds_only(stage: Stage) -> None:
     turns: list[tuple[bool, set[type]]] = []
 
     @contextlib.contextmanager
-    def turn(alone: bool) -> Iterator[None]:
+    def turn(*, alone: bool) -> Iterator[None]:
         assert stage.reference is not None
         before = len(stage.reference.asked)
         yield

@@ -11,7 +11,7 @@ sorted), `verify/reference/reference_worker.py` (who tries them).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
-from stitchcuda.verify.messages.shared_tensors import replace_tensors
+from stitchcuda.verify.messages.shared_tensors import flat_parts, replace_tensors
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
@@ -38,7 +38,6 @@ _SCALE = 8.0
 _OUTLIER = 64.0
 _SMALLEST = 8                              # elements: a smaller tensor is a setting of the call rather than data
 _HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
-_PART = 2**26                              # elements that are looked at at a time
 _WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
 _NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
@@ -279,13 +278,6 @@ def count_finite(tensor: Tensor) -> int:
     """The number of finite elements."""
     eight_bits = tensor.is_floating_point() and tensor.itemsize == 1  # which few of torch's operators take
     return sum(int(torch.isfinite(part.float() if eight_bits else part).sum()) for part in flat_parts(tensor))
-
-
-def flat_parts(tensor: Tensor) -> Iterator[Tensor]:
-    """Yields a tensor's elements in row-major order, a part at a time: what is computed of gigabytes at once takes as many."""
-    flat = tensor.reshape(-1)
-    for begin in range(0, flat.numel(), _PART):
-        yield flat[begin : begin + _PART]
 
 
 def _largest_eps(outputs: dict[str, Tensor]) -> float:

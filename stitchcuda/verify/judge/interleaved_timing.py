@@ -95,7 +95,7 @@ class InterleavedTiming:
         result = rounds.time_interleaved(
             self._resources.reference_worker(), previous, program, given, self._resources.limits,
             threads=lambda: count_threads(program.pid), core=rounds.fastest_core(), hold=others.pause_others,
-            turn=lambda alone: self._resources.turn(alone=alone),
+            turn=self._resources.turn,
         )  # fmt: skip
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"

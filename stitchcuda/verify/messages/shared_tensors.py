@@ -7,12 +7,14 @@ if each tensor were copied on its own. Where to look next: `verify/reference/flo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+_PART = 2**26                              # elements that are looked at at a time
 
 
 def replace_tensors(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -96,3 +98,10 @@ def strided_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def flat_parts(tensor: Tensor) -> Iterator[Tensor]:
+    """Yields a tensor's elements in row-major order, a part at a time: what is computed of gigabytes at once takes as many."""
+    flat = tensor.reshape(-1)
+    for begin in range(0, flat.numel(), _PART):
+        yield flat[begin : begin + _PART]

@@ -19,11 +19,11 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.messages.program_requests import LoadSettings
+from stitchcuda.verify.messages.shared_tensors import flat_parts
 from stitchcuda.verify.program.buffer_restoring import held_tensor
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
 State = Mapping[str, torch.Tensor]
-_PART = 2**28                              # bytes
 _FEWEST, _ONE_OF = 4, 64                   # how many numbers of a tensor `disturb` changes: 4, or 1 of 64 if that is more
 
 
@@ -244,14 +244,11 @@ def _reshape_as(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor | None) -> bool:
-    """Whether shapes and values are the same. Compares large tensors a part at a time: there may be no memory for a copy."""
+    """Whether shapes and values are the same. Compares a part at a time: there may be no memory for a copy of all."""
     if right is None or left.shape != right.shape:
         return False
-    if left.nbytes <= _PART or left.dim() == 0:
-        return torch.equal(left, right.to(left.device))
-    rows = max(1, _PART * len(left) // left.nbytes)
-    parts = (slice(begin, begin + rows) for begin in range(0, len(left), rows))
-    return all(torch.equal(left[part], right[part].to(left.device)) for part in parts)
+    parts = zip(flat_parts(left), flat_parts(right), strict=True)
+    return all(torch.equal(part, other.to(part.device)) for part, other in parts)
 
 
 def _change_some(tensor: torch.Tensor) -> torch.Tensor:

@@ -134,8 +134,8 @@ class ReferenceWorker:
             before = torch.cuda.memory_allocated()
             with torch.no_grad(), self._in_precision():
                 reference.module(*args, **kwargs)
-            self.blocks.forward = torch.cuda.max_memory_allocated() - before
-            self.blocks.state = self._state.size
+            self.blocks.forward_bytes = torch.cuda.max_memory_allocated() - before
+            self.blocks.state_bytes = self._state.size
             self._state.reset()
         return Done()
 

@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from stitchcuda.counts import counted
 from stitchcuda.sandbox.limits import Limits
@@ -53,8 +53,12 @@ Now = Callable[[], float]
 """Seconds by the judge's clock."""
 Hold = Callable[[str], contextlib.AbstractContextManager[None]]
 """Returns a context in which only the worker of this name, and the reference's, may run."""
-Turn = Callable[[bool], contextlib.AbstractContextManager[None]]
-"""Returns a context in which the GPU may be used: alone, or beside others that time nothing."""
+
+
+class Turn(Protocol):
+    """Returns a context in which the GPU may be used: alone, or beside others that time nothing."""
+
+    def __call__(self, *, alone: bool) -> contextlib.AbstractContextManager[None]: ...
 
 
 class ReferenceUnfit(WorkerFailed):
@@ -247,7 +251,7 @@ def time_interleaved(
     threads: Callable[[], int | None] = lambda: None,
     core: int | None = None,
     hold: Hold = lambda name: contextlib.nullcontext(),
-    turn: Turn = lambda alone: contextlib.nullcontext(),
+    turn: Turn = lambda *, alone: contextlib.nullcontext(),
 ) -> TimingResult:
     """Times three workers; `previous` may be the program's own worker.
 
@@ -266,7 +270,7 @@ def time_interleaved(
     groups = [list(workers)]
     try:
         try:
-            with turn(False):
+            with turn(alone=False):
                 warm = {name: turns.warm_up(name) for name in workers}
         except WorkerFailed as failure:
             if failure.kind != "memory":
@@ -280,11 +284,11 @@ def time_interleaved(
         before = after = None
         for group in groups:
             if cold := [name for name in group if name not in warm]:
-                with turn(False):
+                with turn(alone=False):
                     warm |= {name: turns.warm_up(name) for name in cold}
             calls = calls or max(_FEWEST_CALLS, min(CALLS, int(_BLOCK_MS / max(warm["reference"], 1e-3))))
             row = _longest_row(min(warm["reference"], warm.get("program", warm["reference"])), timed_inputs.at_most_bytes())
-            with turn(True):
+            with turn(alone=True):
                 before = threads() if "program" in group else before
                 turns.rounds(group, calls, row)
                 after = threads() if "program" in group else after
