@@ -1,7 +1,8 @@
 """Parses Python source into a syntax tree, in one thread at a time.
 
 `ast.parse` in several threads at once fails on CPython 3.11 before 3.11.8 and 3.12 before 3.12.2 ("AST constructor recursion
-depth mismatch", python/cpython#106905), and the candidate programs of a step are read by several threads.
+depth mismatch", python/cpython#106905), and several threads read programs: those of a step its candidates, those of a
+`VerifierPool` what they judge. ruff refuses `ast.parse` in every other file of the package.
 
 Where to look next: `compiler/printing/program.py` and `tools/build/kernel_names.py` (two that parse).
 """
@@ -20,4 +21,4 @@ def parse_module(text: str | bytes) -> ast.Module:
     Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError.
     """
     with _PARSING:
-        return ast.parse(text)
+        return ast.parse(text)  # noqa: TID251

@@ -19,6 +19,7 @@ from typing import TypedDict, Unpack
 
 from pydantic import Field
 
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import (
@@ -192,7 +193,7 @@ def _may_define_model(source: Path) -> bool:
     if source.stat().st_size > LONGEST[".py"]:
         return True
     try:
-        nodes = list(ast.walk(ast.parse(source.read_bytes())))
+        nodes = list(ast.walk(parse_module(source.read_bytes())))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
     fields = ("name", "asname", "id", "attr", "value")      # "*": an import of all names
@@ -264,7 +265,7 @@ def host_tasks(program: Path) -> tuple[str, ...]:
 
 def _tasks_in_file(program: Path) -> tuple[str, ...]:
     try:
-        statements = ast.parse(program.read_bytes()).body
+        statements = parse_module(program.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()                          # a file that does not load is refused elsewhere
     found = [

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stitchcuda.compiler.printing.program import loader_text
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
@@ -126,7 +127,7 @@ def _first(found: list[ScreenFinding], name: str) -> list[ScreenFinding]:
 
 def _python(text: str, name: str, siblings: frozenset[str]) -> list[ScreenFinding]:
     try:
-        tree = ast.parse(text)
+        tree = parse_module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 0) or 0
         return [_found("noted", name, line, f"is not valid Python: {getattr(error, 'msg', error)}")]
@@ -377,7 +378,7 @@ def _threads_only_load(tree: ast.Module) -> bool:
 
 @functools.cache
 def _printed_loader() -> str:
-    return ast.dump(ast.parse(loader_text()).body[0])
+    return ast.dump(parse_module(loader_text()).body[0])
 
 
 def _names_aten(node: ast.AST) -> bool:

@@ -12,6 +12,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from stitchcuda.compiler.syntax import parse_module
+
 _LONGEST = 2 * 2**20                       # bytes; longer Python files are not searched
 
 
@@ -41,7 +43,7 @@ def _find_in_strings(lines: list[str], inside: int, root: Path) -> Iterator[tupl
             continue
         source = path.read_text(encoding="utf-8", errors="replace")
         try:
-            tree = ast.parse(source)
+            tree = parse_module(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         rows = source.split("\n")
