@@ -112,8 +112,8 @@ def resources(bench: Bench, tmp_path: Path) -> Iterator[JudgeResources]:
 
 
 def draw(resources: JudgeResources) -> str:
-    """Draws two input sets. Returns the note on them."""
-    return resources.secret_inputs(2, fresh=True, terms=InputTerms()).note
+    """Draws two input sets. Returns the notes on them."""
+    return "; ".join(resources.secret_inputs(2, fresh=True, terms=InputTerms()).notes)
 
 
 FULL_GPU = "raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of')"

@@ -21,6 +21,10 @@ from stitchcuda.verify.reference import reference_worker
 from tests.verify.references import asking, source
 
 
+def notes(inputs: SecretInputs) -> str:
+    return "; ".join(inputs.notes)
+
+
 def drawn(ask: Ask, folder: Path, count: int) -> SecretInputs:
     one = secret_inputs.draw(ask)
     secret_inputs.extend(ask, one, count)
@@ -44,7 +48,7 @@ def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
     assert len({*chosen}) == 5
     assert [given.lenient for given in one.sets] == [False] * 4 + [True]
     assert not inputs(one.sets[4])[0].is_contiguous()
-    assert one.note == ""
+    assert notes(one) == ""
     assert set(one.bounds(5)) == {"output"}
     assert one.bounds(3)["output"].max_relative <= one.bounds(5)["output"].max_relative < 1e-4
 
@@ -78,7 +82,7 @@ def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_pa
         one.sets[1:] = []
         secret_inputs.extend(asking(tmp_path / "again", source(result)), one, 2)
         if one.sets[1].variant == "as given":  # else no row of the patchwork was a large one
-            assert "scaled up inputs were not tried: the reference does not stand them (it does not stay finite)" in one.note
+            assert "scaled up inputs were not tried: the reference does not stand them (it does not stay finite)" in notes(one)
         else:
             assert one.sets[1].variant == "patchwork"
 
@@ -86,15 +90,15 @@ def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_pa
 def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
     one = drawn(asking(tmp_path, source("x.float() * 0.3", "[torch.arange(32)]")), tmp_path, 5)
     assert {given.variant for given in one.sets} == {"as given"}
-    assert one.note == "input 0 was never varied"
+    assert notes(one) == "input 0 was never varied"
 
 
 def test_plain_arguments_that_never_change_are_said(tmp_path: Path) -> None:
     inputs = "[torch.randn(4, 16), 0.5, [True, 3, 3], torch.rand(()).item(), None]"
     one = drawn(asking(tmp_path, source("x * a + b[1] + c", inputs, names="x, a, b, c, d")), tmp_path, 4)
-    assert "limited: plain arguments of get_inputs() (0.5, True, 3) are always the same" in one.note
+    assert "limited: plain arguments of get_inputs() (0.5, True, 3) are always the same" in notes(one)
     plain = drawn(asking(tmp_path / "alone", source("x * 2")), tmp_path / "alone", 4)
-    assert "plain arguments" not in plain.note
+    assert "plain arguments" not in notes(plain)
 
 
 PAIRED = """
@@ -124,7 +128,8 @@ def test_a_variant_with_other_outputs_is_left(tmp_path: Path) -> None:
     one = drawn(ask, tmp_path, 1)
     one.sets.append(secret_inputs.draw_set(ask, one, variants=["scaled up", "as given"]))
     assert one.sets[1].variant == "as given"
-    assert "scaled up inputs were not tried: the reference does not stand them (it returns or writes other tensors)" in one.note
+    why = "the reference does not stand them (it returns or writes other tensors)"
+    assert f"scaled up inputs were not tried: {why}" in notes(one)
     assert set(one.bounds(2)) == {"output"}
 
 
@@ -157,7 +162,7 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
     one.sets.append(secret_inputs.draw_set(ask, one, variants=["scaled up", "shifted", "as given"]))
     assert one.sets[1].variant == "shifted"
     assert asked[1:] == [("scaled up", "shifted", "as given"), ("shifted", "as given")]
-    assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
+    assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in notes(one)
     with pytest.raises(secret_inputs.ReferenceLost):
         secret_inputs.draw_set(ask, one, variants=["scaled up"])
 
@@ -238,7 +243,7 @@ def test_without_a_free_size_that_is_said(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
     one = drawn(ask, tmp_path, 1)
     assert list(secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, 16])))) == []
-    assert one.note.startswith("limited: judged at the given sizes only")
+    assert notes(one).startswith("limited: judged at the given sizes only")
 
 
 def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
@@ -246,9 +251,9 @@ def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
     one = drawn(ask, tmp_path, 1)
     assert list(secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([B, B])))) == []
     assert list(secret_inputs.draw_other_sizes(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}])))) == []
-    assert "free size B is not one size" in one.note
-    assert "another size was not tried: The reference's forward raises RuntimeError" in one.note
-    assert len(one.note.splitlines()) == 1
+    assert "free size B is not one size" in notes(one)
+    assert "another size was not tried: The reference's forward raises RuntimeError" in notes(one)
+    assert len(notes(one).splitlines()) == 1
 
 
 @pytest.mark.parametrize(("result", "variant"), [("x.tanh()", "exchanged"), ("x.square().mean()", "touched")])
@@ -265,9 +270,9 @@ def test_a_constant_mask_is_rearranged_unless_the_reference_does_not_stand_it(tm
     given = "[torch.randn(64, 16), (torch.arange(1024) % 3 == 0).reshape(64, 16)]"
     free = drawn(asking(tmp_path, source("x + x.masked_fill(mask, 0.0)", given, names="x, mask")), tmp_path, 4)
     assert not torch.equal(inputs(free.sets[1])[1], inputs(free.sets[0])[1])
-    assert "never varied" not in free.note
+    assert "never varied" not in notes(free)
     same = "bool((mask == (torch.arange(1024) % 3 == 0).reshape(64, 16)).all())"
     strict = f"x + x.masked_fill(mask, 0.0) + (0 if {same} else 1 / 0)"
     one = drawn(asking(tmp_path / "strict", source(strict, given, names="x, mask")), tmp_path / "strict", 4)
     assert [given.variant for given in one.sets][1::2] == ["patchwork, masks as given", "exchanged, masks as given"]
-    assert "input 1 was never varied" in one.note
+    assert "input 1 was never varied" in notes(one)

@@ -132,15 +132,17 @@ class CaptureReference(Request[ReferenceFacts]):
 
 @dataclass(frozen=True)
 class Renewed(Answer):
-    """A new block of parameters and buffers. `note`: why they are as constructed, or ""."""
+    """A new block of parameters and buffers. `varied`: whether any is not as constructed. `notes`: on those that are not
+    generic."""
 
     state: TensorBlock
-    note: str = ""
+    varied: bool = True
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Renew(Request[Renewed]):
-    """Gives parameters and running statistics new values, so that a program cannot rely on ones and zeros."""
+    """Gives parameters and buffers generic values, so that a program cannot rely on those that a constructor writes."""
 
     seed: int
     keep: tuple[str, ...] = ()             # names that stay as constructed

@@ -1,29 +1,50 @@
-"""Changes the values of a reference's parameters and running statistics: a little, as secret ones, or far; or scales them up.
+"""Draws values for a reference's parameters and buffers: generic ones near its own, ones far from these, or larger weights.
 
-Pure functions on tensors. Where to look next: `verify/reference/reference_worker.py` (who sets the values).
+Generic values are no zeros, ones or identities, and of both signs, so that a program which relies on what a constructor writes
+is wrong. Pure functions on tensors. Where to look next: `verify/reference/reference_state.py` (who sets the values, and finds
+out which of them the reference does not stand).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 
-_PERTURBED_BUFFERS = ("running_mean", "running_var")
-_CHANGE = 0.1                              # standard deviation of the relative change; absolute for a constant tensor
+_CHANGE = 0.1                              # standard deviation of a change, relative to the root mean square of a tensor
+
+Freedom = Literal["any", "same signs", "none"]
+"""Which values a tensor may get: any, those with the zeros and signs that it has, or its own."""
 
 
-def perturb(name: str, value: torch.Tensor, parameters: set[str], generator: torch.Generator) -> torch.Tensor:
-    """Returns a parameter or running statistic with each element changed by about 10 %. Other tensors are returned as is."""
-    learnt = name in parameters or name.rsplit(".", 1)[-1] in _PERTURBED_BUFFERS
-    if not learnt or not value.dtype.is_floating_point or value.numel() == 0:
+def find_freedom(name: str, value: torch.Tensor, parameters: set[str]) -> Freedom:
+    """Which values to try first for a parameter or buffer. Integers and masks (buffers of zeros and ones, or with infinities)
+    keep their own; a running variance is positive."""
+    if value.numel() == 0 or not (value.is_floating_point() or value.is_complex()):
+        return "none"
+    if name not in parameters and _is_mask(value):
+        return "none"
+    return "same signs" if name.rsplit(".", 1)[-1] == "running_var" else "any"
+
+
+def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -> torch.Tensor:
+    """Returns a tensor in which each element is changed by about 10 %, of itself for "same signs" and else of the tensor's root
+    mean square (or by 0.1, if all are zero); if all have one sign, half of them get the other one too."""
+    if freedom == "none":
         return value
+    if value.is_complex():
+        return torch.view_as_complex(perturb(torch.view_as_real(value.resolve_conj()).contiguous(), freedom, generator))
+    wide = value if value.dtype is torch.float64 else value.float()
     change = torch.randn(value.shape, generator=generator, device=generator.device).to(value.device)
     change.clamp_(-3, 3).mul_(_CHANGE)     # in place, since it may take gigabytes
-    wide = value.float()
-    if not is_constant(value):
-        change.mul_(wide)
-    return change.add_(wide).to(value.dtype)
+    if freedom == "same signs":
+        return change.mul_(wide).add_(wide).to(value.dtype)
+    change = change.mul_(_root_mean_square(wide) or 1.0).add_(wide)
+    low, high = map(float, torch.aminmax(wide))
+    if low >= 0 or high <= 0:
+        change.mul_(_signs(value.shape, generator).to(value.device))
+    return change.to(value.dtype)
 
 
 def amplify(value: torch.Tensor) -> torch.Tensor:
@@ -45,6 +66,26 @@ def perturb_far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     if not value.dtype.is_floating_point or value.numel() == 0:
         return value
     factor = torch.rand(value.shape, generator=generator, device=generator.device).add_(0.5)
-    sign = torch.randint(2, value.shape, generator=generator, device=generator.device, dtype=torch.float32)
-    factor.mul_(sign.mul_(2).sub_(1))
+    factor.mul_(_signs(value.shape, generator))
     return factor.to(value.device).mul_(value).to(value.dtype)
+
+
+def _signs(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Random signs; -1 for a single element."""
+    if shape.numel() == 1:
+        return torch.full(shape, -1.0, device=generator.device)
+    return torch.randint(2, shape, generator=generator, device=generator.device, dtype=torch.float32).mul_(2).sub_(1)
+
+
+def _root_mean_square(value: torch.Tensor) -> float:
+    """Of the finite elements."""
+    if not math.isfinite(norm := float(torch.linalg.vector_norm(value, dtype=torch.float64))):
+        norm = float(torch.linalg.vector_norm(torch.nan_to_num(value, 0.0, 0.0, 0.0), dtype=torch.float64))
+    return norm / math.sqrt(value.numel())
+
+
+def _is_mask(value: torch.Tensor) -> bool:
+    """Whether a tensor holds both zeros and ones and nothing else, or an infinity. A constant tensor is none."""
+    if not bool(torch.isfinite(value).all()):
+        return True
+    return not is_constant(value) and bool(((value == 0) | (value == 1)).all())

@@ -60,12 +60,13 @@ class InputTerms:
 class SecretInputs:
     """Secret parameters (the block `state`) and the input sets that are called with them.
 
-    `renewed`: the parameters have secret values; else they are as constructed, and `note` says why.
+    `renewed`: the parameters have secret values; else they are as constructed, and a note says why. `notes`: what was not
+    looked at.
     """
 
     state: TensorBlock
     renewed: bool
-    note: str = ""
+    notes: list[str] = field(default_factory=list)
     kept: frozenset[str] = frozenset()     # parameters that keep the values of their constructor
     amplified: bool = False                # weights were scaled up, for outputs that depend on the inputs
     alike: Groups = ()                     # parameters of one group have equal values (verify/ablation/state_mismatch.py)
@@ -107,9 +108,9 @@ class SecretInputs:
         return sum(block.size for block in (self.state, first.inputs, first.expected, first.exact))
 
     def remark(self, note: str) -> None:
-        """Appends to `note` what was not looked at, unless it is there already."""
-        if note and note not in self.note:
-            self.note = f"{self.note}; {note}" if self.note else note
+        """Adds a note, unless it is there already."""
+        if note not in self.notes:
+            self.notes.append(note)
 
     def blocks(self) -> tuple[TensorBlock, ...]:
         """All blocks of the sets and of the parameters."""
@@ -124,7 +125,7 @@ def draw(
     `amplified`: weights are scaled up so far that layers preserve the variance of what goes through them.
     """
     made = ask(requests.Renew(secrets.randbits(31), tuple(sorted(kept)), alike, amplified))
-    return SecretInputs(made.state, renewed=not made.note, note=made.note, kept=kept, alike=alike, amplified=amplified)
+    return SecretInputs(made.state, made.varied, list(made.notes), kept=kept, alike=alike, amplified=amplified)
 
 
 def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
@@ -209,7 +210,7 @@ def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | N
     if not secret_inputs.renewed:
         return None
     other = draw(ask, kept=secret_inputs.kept, alike=secret_inputs.alike, amplified=secret_inputs.amplified)
-    if other.note:
+    if not other.renewed:
         return None
     other.sets.append(draw_set(ask, other, seed=secret_inputs.sets[0].seed, variants=[GIVEN]))
     return other

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 from stitchcuda.verify.messages.shared_tensors import flat_parts, replace_tensors
 
@@ -40,6 +42,7 @@ _SMALLEST = 8                              # elements: a smaller tensor is a set
 _HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
 _WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
 _NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
+_FEWER = 0.25                              # at least this share of an output's elements that were not zero must not be zero
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
@@ -253,6 +256,42 @@ def why_unsuitable(expected: dict[str, Tensor], exact: dict[str, Tensor], usual:
             return "its output becomes constant"
     if usual is not None and relative_error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _largest_eps(expected):
         return "it becomes ill-conditioned"
+    return ""
+
+
+@dataclass(frozen=True)
+class OutputSummary:
+    """What one output of the reference says: the share of finite elements, that of elements other than zero, and whether all
+    are equal."""
+
+    finite: float
+    filled: float
+    constant: bool
+
+
+def summarise(outputs: dict[str, Tensor]) -> dict[str, OutputSummary]:
+    """Summarises the outputs of a call by name, and what it wrote."""
+    return {
+        name: OutputSummary(
+            count_finite(value) / value.numel(), int(torch.count_nonzero(value)) / value.numel(),
+            value.numel() > 1 and is_constant(value),
+        )
+        for name, value in outputs.items() if value.numel()
+    }  # fmt: skip
+
+
+def why_worse(found: dict[str, OutputSummary], usual: dict[str, OutputSummary]) -> str:
+    """Says how the reference's outputs with other values say less than `usual`, those as given or as constructed, or ""."""
+    if found.keys() != usual.keys():
+        return "returns or writes other tensors"
+    for name, now in found.items():
+        before = usual[name]
+        if now.finite < before.finite:
+            return "does not stay finite"
+        if name.startswith("output") and now.constant and not before.constant:
+            return "has a constant output"
+        if name.startswith("output") and now.filled < _FEWER * before.filled:
+            return "has an output that is mostly zero"
     return ""
 
 

@@ -92,7 +92,7 @@ def check(
         outputs=tuple(worst.values()),
         reasons=tuple(reasons),
         deterministic=deterministic,
-        notes=(*trial.notes, *filter(None, [secret_inputs.note])),
+        notes=(*trial.notes, *secret_inputs.notes),
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )

@@ -6,19 +6,28 @@ Where to look next: `verify/inputs/reseeding.py` (how values are drawn), `verify
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
-from stitchcuda.verify.inputs.reseeding import amplify, is_constant, perturb, perturb_far
+from stitchcuda.verify.inputs.reseeding import Freedom, amplify, find_freedom, is_constant, perturb, perturb_far
+from stitchcuda.verify.inputs.secret_inputs import shorten_list
+from stitchcuda.verify.inputs.variants import OutputSummary, why_worse
 from stitchcuda.verify.messages import gpu_memory
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.reference.blocks import Blocks
 
+_MOST_TRIES = 40                           # calls of the reference to find out which values it does not stand
+_NONE: Freedom = "none"
+_FREEDOMS: tuple[Freedom, ...] = ("any", "same signs")
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
+
+Outputs = dict[str, OutputSummary]
+Call = Callable[[], Outputs | str]
+"""Calls the reference with the values that it has now. Returns its outputs, or how it fails."""
 
 
 class ReferenceState:
@@ -32,6 +41,10 @@ class ReferenceState:
         self.size = sum(tensor.nbytes for tensor in self.tensors().values())
         place = "cpu" if device == "cuda" and _MUCH * self.size > gpu_memory.free_and_total()[0] else device
         self._original = {name: tensor.detach().to(place, copy=True) for name, tensor in self.tensors().items()}
+        parameters = self._parameter_names()
+        self._wanted = {name: find_freedom(name, tensor, parameters) for name, tensor in self.tensors().items()}
+        self._freedom = self._wanted       # what the reference stands of it, as far as was tried
+        self._why = ""                     # how it fails otherwise
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns the tensors that the module has now, by name."""
@@ -56,20 +69,76 @@ class ReferenceState:
         self._key = block.key
         return block
 
+    def renew(self, request: Renew, usual: Outputs, call: Call) -> Iterator[str]:
+        """Gives the module generic values, and yields notes on the tensors whose values are not generic. Those that the
+        reference does not stand are found by trying, once for all draws. `usual`: its outputs as constructed."""
+        if why := self._fails(request, self._freedom, usual, call):
+            self._why = why
+            self._freedom = self._search(request, usual, call)
+            self._draw(request, self._freedom)
+        yield from self._describe_kept(set(request.keep))
+
+    def _search(self, request: Renew, usual: Outputs, call: Call) -> dict[str, Freedom]:
+        """Returns the most that each tensor may vary: beside the others, any group of tensors is tried, and if the reference
+        fails, each half of it. After `_MOST_TRIES` calls, groups that were not tried keep their values."""
+        wanted, tries = self._freedom, _MOST_TRIES
+        found = dict.fromkeys(wanted, _NONE)
+        for freedom in _FREEDOMS:
+            groups = [[name for name in wanted if found[name] == "none" and wanted[name] in ("any", freedom)]]
+            while groups and tries:
+                if not (group := groups.pop()):
+                    continue
+                tries -= 1
+                attempt = {**found, **dict.fromkeys(group, freedom)}
+                if not self._fails(request, attempt, usual, call):
+                    found = attempt
+                elif len(group) > 1:
+                    half = len(group) // 2
+                    groups += [group[half:], group[:half]]
+        return found
+
+    def _fails(self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call) -> str:
+        """Draws values, and says how the reference fails with them, or ""."""
+        self._draw(request, freedom)
+        found = call()
+        return found if isinstance(found, str) else why_worse(found, usual)
+
+    @property
+    def varied(self) -> bool:
+        """Whether any tensor gets other values, of those that may."""
+        return not self._wanted or any(freedom != "none" for freedom in self._freedom.values())
+
+    def _describe_kept(self, keep: set[str]) -> Iterator[str]:
+        """Yields notes on the tensors whose values are not generic, apart from those in `keep`."""
+        names = self._parameter_names()
+        for freedom, what in (("same signs", "constructor's zeros and signs"), ("none", "constructor's values")):
+            kept = [
+                name for name, wanted in self._wanted.items()
+                if wanted != self._freedom[name] == freedom and name not in keep
+            ]  # fmt: skip
+            if kept:
+                yield f"limited: kept with the {what}, as the reference {self._why} with others: {shorten_list(kept)}"
+        fixed = [
+            name for name, wanted in self._wanted.items()
+            if wanted == "none" and name not in names | keep and self._original[name].numel()
+            and not name.endswith("num_batches_tracked")
+        ]  # fmt: skip
+        if fixed:
+            yield f"limited: masks and integers, which a program may have written into it: {shorten_list(fixed)}"
+
     @torch.no_grad()
-    def draw(self, request: Renew) -> None:
+    def _draw(self, request: Renew, freedom: Mapping[str, Freedom]) -> None:
         """Gives the module new values, tensor by tensor, since all of them may be half of the GPU's memory."""
-        generator = torch.Generator(self._device).manual_seed(request.seed)
         state, parameters, keep = self.tensors(), self._parameter_names(), set(request.keep)
         grouped = {name: torch.empty(0) for group in request.alike for name in group}
         self._key = ""
-        for name, value in self._original.items():
-            drawn = perturb(name, value.to(self._device), parameters, generator)
+        for number, (name, value) in enumerate(self._original.items()):
+            generator = torch.Generator(self._device).manual_seed(request.seed + number)
+            drawn = perturb(value.to(self._device), freedom[name], generator)
             drawn = amplify(drawn) if request.amplified and name in parameters else drawn
             if name in grouped:
                 grouped[name] = drawn
-            elif name not in keep:
-                state[name].copy_(drawn)
+            state[name].copy_(value if name in keep or name in grouped else drawn)
         for group in request.alike:        # the largest of each number, since a running variance must stay positive
             shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
             for name in set(group) - keep:

@@ -160,27 +160,27 @@ class ReferenceWorker:
         return facts
 
     def renew(self, request: requests.Renew) -> requests.Renewed:
-        """Where the reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note
-        says so."""
+        """Parameters and buffers get generic values, as far as the reference stands them; notes of the answer say where not."""
         reference = self._loaded()
+        args, kwargs = reference.inputs(request.seed)
         self._state.reset()
-        note = ""
-        if not set(request.keep) >= self._state.tensors().keys():
-            args, kwargs = reference.inputs(request.seed)
-            with self._explained(args, kwargs):
-                before = _finite(run(reference.module, args, kwargs))
-            self._state.draw(request)
+
+        def call() -> dict[str, variants.OutputSummary] | str:
             try:
-                problem = "does not stay finite" if _finite(run(reference.module, args, kwargs)) < before else ""
+                return variants.summarise(run(reference.module, args, kwargs))
             except Exception as error:
                 problem = f"raises {type(error).__name__}"
                 self._check_alive(problem)
                 if out_of_memory.is_out_of_memory(error):
                     raise
-            if problem:
-                self._state.reset()
-                note = f"parameters were not varied: the reference {problem} with others"
-        return requests.Renewed(self._state.packed(self.blocks), note)
+                return problem
+
+        notes: tuple[str, ...] = ()
+        if not set(request.keep) >= self._state.tensors().keys():
+            with self._explained(args, kwargs):
+                usual = variants.summarise(run(reference.module, args, kwargs))
+            notes = tuple(self._state.renew(request, usual, call))
+        return requests.Renewed(self._state.packed(self.blocks), self._state.varied, notes)
 
     def expect(self, request: requests.Expect) -> requests.Expected:
         self._state.use(request.state)
