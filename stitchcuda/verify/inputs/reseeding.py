@@ -43,7 +43,7 @@ def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -
     change = change.mul_(_root_mean_square(wide) or 1.0).add_(wide)
     low, high = map(float, torch.aminmax(wide))
     if low >= 0 or high <= 0:
-        change.mul_(_signs(value.shape, generator).to(value.device))
+        change.mul_(random_signs(value.shape, generator).to(value.device))
     return change.to(value.dtype)
 
 
@@ -66,12 +66,12 @@ def perturb_far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     if not value.dtype.is_floating_point or value.numel() == 0:
         return value
     factor = torch.rand(value.shape, generator=generator, device=generator.device).add_(0.5)
-    factor.mul_(_signs(value.shape, generator))
+    factor.mul_(random_signs(value.shape, generator))
     return factor.to(value.device).mul_(value).to(value.dtype)
 
 
-def _signs(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Random signs; -1 for a single element."""
+def random_signs(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Random signs, as 1 and -1; -1 for a single element."""
     if shape.numel() == 1:
         return torch.full(shape, -1.0, device=generator.device)
     return torch.randint(2, shape, generator=generator, device=generator.device, dtype=torch.float32).mul_(2).sub_(1)

@@ -144,7 +144,7 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
         if number == _TOUCHED:
             unvaried = ask(requests.FindUnvaried(tuple(given.inputs for given in secret_inputs.sets)))
             for position in unvaried.positions:
-                secret_inputs.remark(f"input {position} was never varied")
+                secret_inputs.remark(f"limited: input {position} never varies: a program may ignore it or have it built in")
             if plain := _always_the_same(secret_inputs):
                 secret_inputs.remark(
                     f"limited: plain arguments of get_inputs() ({shorten_list(plain)}) are always the same: a program may have "

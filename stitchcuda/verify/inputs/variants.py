@@ -1,11 +1,11 @@
 """Makes variants of the inputs that `get_inputs()` gives: other values, another memory layout, another size.
 
-A program that is right only for standard normal values is wrong. But values must keep their meaning (`find_domain`): values in
-[0, 1] stay there, non-negative ones stay non-negative, rows that sum to one and masks are only reordered, integers too and only
-along an axis on which they seem to have one range, and sorted or constant tensors are left alone. Works on the nested arguments
-of one call and never changes them in place. `why_unsuitable` says whether the reference can be trusted on a variant.
-Where to look next: `verify/inputs/secret_inputs.py` (which set gets which variant), `verify/inputs/value_order.py` (what is
-sorted), `verify/reference/reference_worker.py` (who tries them).
+A program that is right only for standard normal values is wrong. But values must keep their meaning (`find_domain`): rows that
+sum to one and masks are only reordered, integers too and only along an axis on which they seem to have one range. Values in
+[0, 1] stay there, non-negative ones stay non-negative, and sorted or constant tensors are left alone, unless the reference
+stands other values (`InputRanges`). Works on the nested arguments of one call and never changes them in place. `why_unsuitable`
+says whether the reference can be trusted on a variant. Where to look next: `verify/inputs/secret_inputs.py` (which set gets
+which variant), `verify/inputs/input_ranges.py`, `verify/reference/reference_worker.py` (who tries them).
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from stitchcuda.verify.inputs.input_ranges import (
+    SMALLEST,
+    Domain,
+    InputRanges,
+    find_domain,
+    leave_range,
+    like,
+    replace_numbered,
+    rows_sum_to_one,
+    with_rows_of_zeros,
+)
 from stitchcuda.verify.inputs.reseeding import is_constant
-from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
-from stitchcuda.verify.messages.shared_tensors import flat_parts, replace_tensors
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
+from stitchcuda.verify.messages.shared_tensors import flat_parts
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
@@ -34,41 +45,48 @@ VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sor
 _REARRANGING: tuple[Variant, ...] = ("patchwork", "exchanged", "touched", "sorted", "repeated", "sparse")
 # These also reorder masks, labels and rows of probabilities, whose values must stay.
 MASKS_AS_GIVEN = ", masks as given"        # ends the name of a variant of these that does not reorder them
+BEYOND = ", outside of the range of get_inputs()"  # ends the name of a variant that uses `InputRanges.free`
+LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous")  # these hold the values of another set
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
+_AS_SHOWN = InputRanges()
 _SCALE = 8.0
 _OUTLIER = 64.0
-_SMALLEST = 8                              # elements: a smaller tensor is a setting of the call rather than data
 _HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
 _WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
 _NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
 _FEWER = 0.25                              # at least this share of an output's elements that were not zero must not be zero
-_ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
-
-Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 
 
-def vary(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
+def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: InputRanges = _AS_SHOWN) -> Any | None:
     """Returns the arguments with other values or another layout; None if the variant changes nothing.
 
-    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` at its end. `generator`: best on their device. Tensors that share
-    memory still do in the result.
+    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` and then `BEYOND` at its end, each if wanted. `generator`: best on
+    their device. `ranges`: what else may be done to them. Tensors that share memory still do in the result.
     """
     if variant == GIVEN:
         return arguments
-    alone = variant.endswith(MASKS_AS_GIVEN)
-    plain = variant.removesuffix(MASKS_AS_GIVEN)
-    change = _spread_out if plain == "non-contiguous" else lambda tensor: _change_values(tensor, plain, generator, alone=alone)
+    beyond, variant = variant.endswith(BEYOND), variant.removesuffix(BEYOND)
+    alone, plain = variant.endswith(MASKS_AS_GIVEN), variant.removesuffix(MASKS_AS_GIVEN)
+    if beyond and (plain in LIKE_ANOTHER or not ranges.free):
+        return None
     if alone and all(find_domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
         return None                        # without masks it is the same as the plain variant
     changed = [False]
 
-    def change_and_note(tensor: Tensor) -> Tensor:
-        other = change(tensor)
+    def change(number: int, tensor: Tensor) -> Tensor:
+        if plain == "non-contiguous":
+            other = _spread_out(tensor)
+        else:
+            wide = leave_range(tensor, generator) if beyond and number in ranges.free else tensor
+            # What was drawn as a mask is not reordered: the first of each line is as given.
+            masks = alone or (wide is not tensor and not tensor.is_floating_point())
+            other = _change_values(wide, plain, generator, alone=masks, zeros=number in ranges.zeros)
+            other = tensor if other is tensor else ranges.hold(number, tensor, other)
         changed[0] |= other is not tensor
         return other
 
-    result = replace_tensors(arguments, change_and_note)
+    result = replace_numbered(arguments, change)
     return result if changed[0] else None
 
 
@@ -84,27 +102,7 @@ def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def find_domain(tensor: Tensor) -> Domain:
-    """Which changes keep the meaning of a tensor's values, as far as they show: any ("free"), those that keep them non-negative
-    ("positive") or in [0, 1] ("unit"), another order ("permuted"), none ("fixed")."""
-    if tensor.numel() < _SMALLEST or tensor.dtype.is_complex or (tensor.itemsize == 1 and tensor.dtype.is_floating_point):
-        return "fixed"
-    values = tensor.detach()
-    if not values.dtype.is_floating_point:
-        return "fixed" if is_ordered(values) else "permuted"
-    values = values.double()
-    low, high = float(values.min()), float(values.max())
-    if not (math.isfinite(low) and math.isfinite(high)) or low == high or is_ordered(values):
-        return "fixed"
-    if bool((values == values.round()).all()):
-        return "permuted"                  # whole numbers: labels, counts or a mask
-    if low >= 0 and high <= 1:
-        sums = values.sum(-1)
-        return "permuted" if bool(((sums - 1).abs() < _ROW_SUM).all()) else "unit"
-    return "positive" if low >= 0 else "free"
-
-
-def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
+def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool, zeros: bool) -> Tensor:
     kind = find_domain(tensor)
     if kind == "fixed":
         return tensor
@@ -115,35 +113,24 @@ def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, 
     other = change(values, kind, generator)
     if kind != "free":
         other = other.clamp(min=0.0, max=1.0 if kind == "unit" else None)
-    return _like(tensor, other)
-
-
-def _like(tensor: Tensor, values: Tensor) -> Tensor:
-    """`values` in the dtype and layout of `tensor`."""
-    if tensor.is_contiguous() or 0 in [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]:
-        return values.to(tensor.dtype).contiguous()
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)
+    if zeros and variant == "patchwork":
+        other = with_rows_of_zeros(other, generator)
+    return like(tensor, other)
 
 
 def _permute(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Reorders a tensor: all elements of a boolean mask, whole rows of probabilities. Whole numbers, which may be indices, are
     reordered in each line by itself, along the axis on which they are interchangeable."""
     given = tensor.detach()
-    if given.dtype is torch.bool or _rows_sum_to_one(given):
+    if given.dtype is torch.bool or rows_sum_to_one(given):
         flat = given.flatten() if given.dtype is torch.bool else given.reshape(-1, given.shape[-1])
         order = torch.randperm(flat.shape[0], generator=generator, device=generator.device).to(given.device)
-        return _like(tensor, flat[order].reshape(given.shape))
+        return like(tensor, flat[order].reshape(given.shape))
     axis = find_interchangeable_axis(given)
     if axis is None:
         return tensor
     order = torch.rand(given.shape, generator=generator, device=generator.device).argsort(axis).to(given.device)
-    return _like(tensor, given.gather(axis, order))
-
-
-def _rows_sum_to_one(tensor: Tensor) -> bool:
-    if not tensor.dtype.is_floating_point or tensor.dim() < 2:
-        return False
-    return bool(((tensor.detach().double().sum(-1) - 1).abs() < _ROW_SUM).all())
+    return like(tensor, given.gather(axis, order))
 
 
 def _scaled_up(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
@@ -341,7 +328,7 @@ _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
 
 def _spread_out(tensor: Tensor) -> Tensor:
     """Returns the same values in other memory: transposed if the last two axes are longer than 1, else every other element."""
-    if not tensor.dtype.is_floating_point or not tensor.is_contiguous() or tensor.numel() < _SMALLEST or tensor.dim() == 0:
+    if not tensor.dtype.is_floating_point or not tensor.is_contiguous() or tensor.numel() < SMALLEST or tensor.dim() == 0:
         return tensor
     if tensor.dim() > 1 and tensor.shape[-1] > 1 and tensor.shape[-2] > 1:
         return tensor.detach().transpose(-1, -2).contiguous().transpose(-1, -2)

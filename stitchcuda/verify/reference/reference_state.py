@@ -6,7 +6,7 @@ Where to look next: `verify/inputs/reseeding.py` (how values are drawn), `verify
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,12 +15,12 @@ from torch import nn
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
 from stitchcuda.verify.inputs.reseeding import Freedom, amplify, find_freedom, is_constant, perturb, perturb_far
 from stitchcuda.verify.inputs.secret_inputs import shorten_list
+from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.variants import OutputSummary, why_worse
 from stitchcuda.verify.messages import gpu_memory
 from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.reference.blocks import Blocks
 
-_MOST_TRIES = 40                           # calls of the reference to find out which values it does not stand
 _NONE: Freedom = "none"
 _FREEDOMS: tuple[Freedom, ...] = ("any", "same signs")
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
@@ -79,22 +79,15 @@ class ReferenceState:
         yield from self._describe_kept(set(request.keep))
 
     def _search(self, request: Renew, usual: Outputs, call: Call) -> dict[str, Freedom]:
-        """Returns the most that each tensor may vary: beside the others, any group of tensors is tried, and if the reference
-        fails, each half of it. After `_MOST_TRIES` calls, groups that were not tried keep their values."""
-        wanted, tries = self._freedom, _MOST_TRIES
-        found = dict.fromkeys(wanted, _NONE)
+        """Returns how much each tensor may vary beside the others."""
+        found = dict.fromkeys(self._freedom, _NONE)
         for freedom in _FREEDOMS:
-            groups = [[name for name in wanted if found[name] == "none" and wanted[name] in ("any", freedom)]]
-            while groups and tries:
-                if not (group := groups.pop()):
-                    continue
-                tries -= 1
-                attempt = {**found, **dict.fromkeys(group, freedom)}
-                if not self._fails(request, attempt, usual, call):
-                    found = attempt
-                elif len(group) > 1:
-                    half = len(group) // 2
-                    groups += [group[half:], group[:half]]
+            may = [name for name, most in self._freedom.items() if found[name] == "none" and most in ("any", freedom)]
+
+            def stands(names: Sequence[str], freedom: Freedom = freedom, before: dict[str, Freedom] = found) -> bool:
+                return not self._fails(request, {**before, **dict.fromkeys(names, freedom)}, usual, call)
+
+            found = {**found, **dict.fromkeys(find_standing(may, stands), freedom)}
         return found
 
     def _fails(self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call) -> str:

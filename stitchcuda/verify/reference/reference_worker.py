@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import resource
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents, variants
+from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges
 from stitchcuda.verify.inputs.reference_requests import Construction, InputSet
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
@@ -59,6 +61,7 @@ class ReferenceWorker:
         self._device = "cuda" if target == "cuda" else "cpu"
         self._reference: Reference | None = None
         self._state: ReferenceState        # from `load` on
+        self._ranges: InputRanges | None = None  # of its inputs, once they were looked at
         self._precision: Precision = "reference"
         self._small = False                # whether programs may need nearly all of the GPU's memory
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
@@ -194,6 +197,7 @@ class ReferenceWorker:
             name = self._loaded().path.name
             raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
         made = self.comparisons.keep(structure, tensors, expected, exact, variant=variant, seed=request.seed)
+        skipped += self._ranges.notes if self._ranges else ()
         if self._on_cpu:
             skipped.append("limited: float64 was computed on the CPU, because the GPU's memory does not suffice")
         return requests.Expected(made, usual, tuple(skipped))
@@ -204,28 +208,52 @@ class ReferenceWorker:
         """Returns (variant, inputs, outputs, float64 outputs) for the first variant that the reference can compute. Appends to
         `skipped` why those before were not taken."""
         given = self._loaded().inputs(request.seed)
-        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
         *others, last = request.variants
-        for variant in others:
-            arguments = variants.vary(given, variant, generator)
+        if others and self._ranges is None:
+            self._ranges = self._find_ranges(request)
+        alike = [variant for variant in others if variant.startswith(variants.LIKE_ANOTHER)]
+        for variant in dict.fromkeys([*alike, *(variant + variants.BEYOND for variant in others), *others]):
+            generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+            arguments = variants.vary(given, variant, generator, self._ranges or InputRanges())
             if arguments is None:
                 continue                   # nothing to vary this way
-            try:
-                expected, exact = self._compute(*arguments)
-                problem = variants.why_unsuitable(expected, exact, request.usual)
-                if tuple(expected) != request.names:
-                    problem = "it returns or writes other tensors"
-            except Exception as error:
-                if is_out_of_memory(error):
-                    raise
-                problem = f"it raises {type(error).__name__}"
-                self._check_alive(problem)
-            if not problem:
-                return variant, arguments, expected, exact
-            skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
+            made = self._compute_or_say(arguments, request.usual)
+            if not isinstance(made, str) and tuple(made[0]) != request.names:
+                made = "it returns or writes other tensors"
+            if not isinstance(made, str):
+                return variant, arguments, *made
+            if not variant.endswith(variants.BEYOND):
+                skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({made})")
         with self._explained(*given):
             arguments = variants.resize(given, request.sizes)
             return last, arguments, *self._compute(*arguments)
+
+    def _find_ranges(self, request: requests.Expect) -> InputRanges:
+        """Finds out which inputs may leave the range that get_inputs() shows."""
+        seeds = itertools.count(request.seed + 2)
+        reference = self._loaded()
+        usual = variants.summarise(run(reference.module, *reference.inputs(request.seed + 2)))
+
+        def stands(arguments: Any) -> bool:
+            made = self._compute_or_say(arguments, request.usual)
+            return not isinstance(made, str) and not variants.why_worse(variants.summarise(made[0]), usual)
+
+        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+        return find_ranges(lambda: reference.inputs(next(seeds)), stands, generator)
+
+    def _compute_or_say(
+        self, arguments: Any, usual: float
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | str:
+        """Returns the outputs for other inputs, also in float64, or why programs cannot be judged by them."""
+        try:
+            expected, exact = self._compute(*arguments)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            problem = f"it raises {type(error).__name__}"
+            self._check_alive(problem)
+            return problem
+        return variants.why_unsuitable(expected, exact, usual) or (expected, exact)
 
     def reweigh(self, request: requests.Reweigh) -> requests.Reweighed:
         self._state.use(request.state)

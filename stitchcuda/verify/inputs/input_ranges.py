@@ -1,0 +1,197 @@
+"""Which values an input may take: as its own show, and outside of the range that get_inputs() happens to show.
+
+A program that is right only in that range (a copy in place of ReLU, where all inputs are in [0, 1]) is wrong. So constants
+become generic, values get the other sign, and rows become zero, wherever the reference stands it, which is found out by trying,
+once. Infinities, NaN, and zeros that every draw has in the same places are structure and stay. Pure functions on tensors;
+whoever calls them runs the reference. Where to look next: `verify/inputs/variants.py` (which uses the ranges),
+`verify/reference/reference_worker.py` (who tries).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from stitchcuda.verify.inputs.reseeding import is_constant, random_signs
+from stitchcuda.verify.inputs.standing import find_standing
+from stitchcuda.verify.inputs.value_order import is_ordered
+from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_tensors
+
+SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
+_ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
+_SAME = 0.9                                # zeros are structure if this share of them are zeros in the next draw too
+_ZERO_ROWS = 16                            # of so many rows, about one becomes zero
+
+Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
+
+
+@dataclass(frozen=True)
+class InputRanges:
+    """What may be done to input tensors, by their number (see `replace_numbered`).
+
+    `free`: the values may leave the range that get_inputs() shows. `zeros`: rows may be zero. `still`: true where an element
+    keeps its value. `notes`: on what stays as it is.
+    """
+
+    free: frozenset[int] = frozenset()
+    zeros: frozenset[int] = frozenset()
+    still: Mapping[int, Tensor] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def hold(self, number: int, tensor: Tensor, changed: Tensor) -> Tensor:
+        """Returns `changed` with the elements of `tensor` that keep their values."""
+        still = self.still.get(number)
+        return changed if still is None or still.shape != tensor.shape else torch.where(still, tensor, changed)
+
+
+def replace_numbered(arguments: Any, change: Callable[[int, Tensor], Tensor]) -> Any:
+    """As `replace_tensors`, with `change(number, tensor)`. Tensors are numbered in their order; those that share memory are
+    given as one."""
+    numbers = itertools.count()
+    return replace_tensors(arguments, lambda tensor: change(next(numbers), tensor))
+
+
+def find_domain(tensor: Tensor) -> Domain:
+    """Which changes keep the meaning of a tensor's values, as far as they show: any ("free"), those that keep them non-negative
+    ("positive") or in [0, 1] ("unit"), another order ("permuted"), none ("fixed")."""
+    if tensor.numel() < SMALLEST or tensor.dtype.is_complex or (tensor.itemsize == 1 and tensor.dtype.is_floating_point):
+        return "fixed"
+    values = tensor.detach()
+    if not values.dtype.is_floating_point:
+        return "fixed" if is_ordered(values) else "permuted"
+    values = values.double()
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)) or low == high or is_ordered(values):
+        return "fixed"
+    if bool((values == values.round()).all()):
+        return "permuted"                  # whole numbers: labels, counts or a mask
+    if low >= 0 and high <= 1:
+        return "permuted" if rows_sum_to_one(tensor) else "unit"
+    return "positive" if low >= 0 else "free"
+
+
+def rows_sum_to_one(tensor: Tensor) -> bool:
+    """Whether it holds rows of probabilities."""
+    if not tensor.dtype.is_floating_point or tensor.dim() < 2:
+        return False
+    return bool(((tensor.detach().double().sum(-1) - 1).abs() < _ROW_SUM).all())
+
+
+def find_ranges(draw: Callable[[], Any], stands: Callable[[Any], bool], generator: torch.Generator) -> InputRanges:
+    """Finds the ranges by trying. `draw`: returns new arguments. `stands`: whether the reference can be judged on arguments."""
+    given = draw()
+    tensors = _list_tensors(given)
+    still = {number: ~torch.isfinite(tensor) for number, tensor in enumerate(tensors) if _has_infinities(tensor)}
+    if any(map(_has_zeros, tensors)):
+        for number, (first, second) in enumerate(zip(tensors, _list_tensors(draw()), strict=False)):
+            if _has_zeros(first) and first.shape == second.shape and _has_same_zeros(first, second):
+                still[number] = (first == 0) | still.get(number, first == 0)
+    structure = InputRanges(still=still)
+
+    def attempt(change: Callable[[Tensor, torch.Generator], Tensor]) -> Callable[[Sequence[int]], bool]:
+        def stands_changed(numbers: Sequence[int]) -> bool:
+            return stands(replace_numbered(given, lambda number, tensor: (
+                structure.hold(number, tensor, change(tensor, generator)) if number in numbers else tensor
+            )))  # fmt: skip
+
+        return stands_changed
+
+    narrow = [number for number, tensor in enumerate(tensors) if is_narrow(tensor)]
+    rows = [number for number, tensor in enumerate(tensors) if find_domain(tensor) in ("free", "positive", "unit")]
+    free = frozenset(find_standing(narrow, attempt(leave_range)))
+    zeros = frozenset(find_standing(rows, attempt(with_rows_of_zeros)))
+    leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
+    positions = dict(enumerate(group_by_memory(leaves)))
+    held, bound = (
+        ", ".join(str(position) for number in sorted(numbers) for position in positions[number])
+        for numbers in ((number for number in still if bool((tensors[number] == 0).any())), {*narrow} - free)
+    )
+    notes = [f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {held}"] if held else []
+    if bound:
+        notes.append(f"limited: input {bound} has only values like those of get_inputs(): the reference fails on others")
+    return InputRanges(free, zeros, still, tuple(notes))
+
+
+def is_narrow(tensor: Tensor) -> bool:
+    """Whether `leave_range` changes it: floats of one sign, constant, sorted or few; constant booleans, and integers that are
+    all 1 (an index may be 0 where it may be 1)."""
+    if tensor.numel() == 0 or tensor.is_complex() or (tensor.itemsize == 1 and tensor.is_floating_point()):
+        return False
+    if not tensor.is_floating_point():
+        return tensor.numel() > 1 and is_constant(tensor) and (tensor.dtype is torch.bool or bool((tensor == 1).all()))
+    domain = find_domain(tensor)
+    return domain not in ("free", "permuted") or (domain == "free" and float(tensor.max()) <= 0)
+
+
+def leave_range(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns generic values in place of a tensor that `is_narrow`: of both signs, sorted values in order, constants as normal
+    numbers of the same size, ones as zeros and ones, of which the first in each line stays."""
+    def drawn(random: Callable[..., Tensor], shape: Sequence[int]) -> Tensor:
+        return random(shape, generator=generator, device=generator.device).to(tensor.device)
+
+    if not tensor.is_floating_point():
+        bits = (drawn(torch.rand, tensor.shape) < 0.5).to(tensor.dtype)
+        bits.narrow(-1, 0, 1).copy_(tensor.narrow(-1, 0, 1))
+        return bits
+    values = torch.nan_to_num(tensor.detach().double(), 0.0, 0.0, 0.0)
+    low, high = map(float, torch.aminmax(values))
+    if low == high and values.numel() > 1:
+        made = drawn(torch.randn, values.shape) * (abs(low) or 1.0)
+    elif low == high == 0:
+        made = drawn(torch.randn, values.shape)
+    elif is_ordered(values):
+        made = values * (0.5 + float(drawn(torch.rand, (1,)))) + values.std() * float(drawn(torch.randn, (1,)))
+    else:
+        made = values * random_signs(values.shape, generator).to(tensor.device)
+        made *= 1.0 if values.numel() >= SMALLEST else 0.5 + drawn(torch.rand, values.shape)
+    return like(tensor, made)
+
+
+def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with zeros in about one of `_ZERO_ROWS` rows of its last axis, at least one, and in one of four and
+    more indices of its first axis. One of fewer than two axes is returned as it is."""
+    if tensor.dim() < 2:
+        return tensor
+    made, rows = tensor.detach().clone(), tensor.shape[:-1]
+    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < 1 / _ZERO_ROWS
+    first = torch.randint(rows.numel(), (1,), generator=generator, device=generator.device).to(tensor.device)
+    chosen.view(-1)[first] = rows.numel() > 1
+    if rows[0] >= 4:
+        chosen[int(torch.randint(rows[0], (), generator=generator, device=generator.device))] = True
+    made[chosen] = 0
+    return made
+
+
+def like(tensor: Tensor, values: Tensor) -> Tensor:
+    """`values` in the dtype and layout of `tensor`."""
+    if tensor.is_contiguous() or 0 in [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]:
+        return values.to(tensor.dtype).contiguous()
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)
+
+
+def _list_tensors(arguments: Any) -> list[Tensor]:
+    found: dict[int, Tensor] = {}
+    replace_numbered(arguments, lambda number, tensor: found.setdefault(number, tensor))
+    return list(found.values())
+
+
+def _has_infinities(tensor: Tensor) -> bool:
+    wide = tensor.is_floating_point() and tensor.itemsize > 1
+    return wide and tensor.numel() > 0 and not bool(torch.isfinite(tensor).all())
+
+
+def _has_zeros(tensor: Tensor) -> bool:
+    wide = tensor.is_floating_point() and tensor.itemsize > 1
+    return wide and tensor.numel() > 0 and bool((tensor == 0).any()) and not is_constant(tensor)
+
+
+def _has_same_zeros(first: Tensor, second: Tensor) -> bool:
+    zeros = first == 0
+    return int((zeros & (second == 0)).sum()) >= _SAME * int(zeros.sum())
