@@ -1,0 +1,11 @@
+import torch, torch.nn as nn, torch.nn.functional as F
+class Model(nn.Module):
+    def __init__(self, width=96):
+        super().__init__()
+        self.register_buffer('scale', torch.ones(width)); self.register_buffer('zero_point', torch.zeros(width))
+    def forward(self, x):
+        return torch.tanh(x - self.zero_point) * self.scale
+def get_inputs():
+    return [torch.randn(128, 96)]
+def get_init_inputs():
+    return []

@@ -1,0 +1,11 @@
+import torch, torch.nn as nn, torch.nn.functional as F
+class Model(nn.Module):
+    def __init__(self, width=96):
+        super().__init__()
+        self.register_buffer('table', torch.sin(torch.arange(width) * 0.1))
+    def forward(self, x):
+        return torch.tanh(x + self.table)
+def get_inputs():
+    return [torch.randn(128, 96)]
+def get_init_inputs():
+    return []
