@@ -160,3 +160,13 @@ def test_initial_states_of_zeros_and_masks_of_ones_vary(tmp_path: Path) -> None:
 def test_an_integer_that_nobody_can_vary_is_named(tmp_path: Path) -> None:
     _, _, notes = values(tmp_path, "x + at", "[torch.randn(8, 16), torch.tensor([5])]", names="x, at")
     assert "limited: input 1 never varies: a program may ignore it or have it built in" in notes
+
+
+@pytest.mark.parametrize(("result", "tried"), [
+    ("x.relu()", True), ("x.amax(-1)", True), ("x.max()", True), ("nn.functional.max_pool1d(x, 2)", True),
+    ("x.argmax(-1)", False), ("x.topk(2).values", False), ("x.max(-1).values", False), ("x.sort(-1).values", False),
+    ("(x > 0).int()", False),
+])  # fmt: skip
+def test_ties_are_not_made_where_they_can_be_broken(tmp_path: Path, result: str, tried: bool) -> None:
+    sets, *_ = values(tmp_path, result, "[torch.randn(8, 16)]")
+    assert any(bool((given[0] == 0).all(1).any()) for given in sets) == tried

@@ -27,7 +27,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents, variants
-from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges
+from stitchcuda.verify.inputs.input_ranges import InputRanges
 from stitchcuda.verify.inputs.reference_requests import Construction, InputSet
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
@@ -42,6 +42,7 @@ from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
 from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, run, run64, run_in_precision
+from stitchcuda.verify.reference.range_search import search_ranges
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
 from stitchcuda.verify.timing import timed_calls
@@ -232,14 +233,15 @@ class ReferenceWorker:
         """Finds out which inputs may leave the range that get_inputs() shows."""
         seeds = itertools.count(request.seed + 2)
         reference = self._loaded()
-        usual = variants.summarise(run(reference.module, *reference.inputs(request.seed + 2)))
 
-        def stands(arguments: Any) -> bool:
-            made = self._compute_or_say(arguments, request.usual)
-            return not isinstance(made, str) and not variants.why_worse(variants.summarise(made[0]), usual)
+        def judge(arguments: Any) -> dict[str, torch.Tensor] | str:
+            found = self._compute_or_say(arguments, request.usual)
+            return found if isinstance(found, str) else found[0]
 
-        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-        return find_ranges(lambda: reference.inputs(next(seeds)), stands, generator)
+        return search_ranges(
+            lambda arguments: run(reference.module, *arguments), judge, lambda: reference.inputs(next(seeds)),
+            torch.Generator(self._device).manual_seed(request.seed + 1),
+        )  # fmt: skip
 
     def _compute_or_say(
         self, arguments: Any, usual: float

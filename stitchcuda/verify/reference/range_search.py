@@ -1,0 +1,54 @@
+"""Finds out which values outside of the range of get_inputs() the reference stands, by calling it.
+
+Rows of zeros hold ties, which sorting and the like may break in any way: with such operators, or integers among the outputs,
+they are not tried. It draws no input set. Where to look next: `verify/inputs/input_ranges.py` (what is tried),
+`verify/reference/reference_worker.py` (who asks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges
+from stitchcuda.verify.inputs.variants import summarise, why_worse
+
+_BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian", "aminmax"))
+_WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
+
+Outputs = dict[str, Tensor]
+
+
+def search_ranges(
+    call: Callable[[Any], Outputs], judge: Callable[[Any], Outputs | str], draw: Callable[[], Any], generator: torch.Generator
+) -> InputRanges:
+    """Returns the ranges. `call`: the reference's outputs for arguments. `judge`: the same, or why programs cannot be judged by
+    them. `draw`: new arguments, as get_inputs() gives them."""
+    with _TieBreaking() as seen:  # type: ignore[no-untyped-call]
+        outputs = call(draw())
+    usual = summarise(outputs)
+    ties = seen.found or any(name.startswith("output") and not value.is_floating_point() for name, value in outputs.items())
+    del outputs
+
+    def stands(arguments: Any) -> bool:
+        found = judge(arguments)
+        return not isinstance(found, str) and not why_worse(summarise(found), usual)
+
+    found = find_ranges(draw, stands, generator)
+    return replace(found, zeros=frozenset()) if ties else found
+
+
+class _TieBreaking(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether an operator runs that says where among equal values one is. `found`: the answer."""
+
+    found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
+        self.found |= name in _BREAK_TIES or (name in _WITH_PLACES and overload.startswith(("dim", "names_dim")))
+        return func(*args, **(kwargs or {}))
