@@ -226,6 +226,8 @@ class CheckResult(Record):
     own_share: float = 0.0                 # shares of device time, or of bytes on the simulator
     vendor_share: float = 0.0
     framework_share: float = 0.0
+    vendor_by_torch: float = 0.0           # part of the vendor's share that torch's operators launch, not own code
+    label: str = ""                        # by the policy, if it is accepted: "small own share", "host-only" or ""
     elsewhere: int = 0                     # work outside of own kernels in one call: bytes on the simulator, ns on a GPU
     boundary: int = 0                      # part of it: copies into and out of a replayed CUDA graph's memory (simulator)
     whole: int = 0                         # the reference's work in one call, in the same unit; 0: unknown
@@ -257,6 +259,7 @@ class TimingResult(Record):
     ratio: float = 0.0                     # reference / program, median of paired blocks; 0: only the medians are known
     ratio_low: float = 0.0                 # 95 % interval
     ratio_high: float = 0.0
+    certain_ratio: float = 0.0             # least `ratio_low` of two or three timings in new processes; 0: timed only once
     outside_ms: float | None = None        # the program's call by the judge's own clock
     deliveries: int = 0                    # timed calls whose outputs were compared
     interleaved: bool = True               # False: timed one after the other for lack of memory
@@ -268,6 +271,11 @@ class TimingResult(Record):
     @property
     def speedup(self) -> float:
         return self.ratio or (self.reference_ms / self.program_ms if self.program_ms else 0.0)
+
+    @property
+    def faster_for_certain(self) -> bool:
+        """Whether it was timed in several new processes and in each the whole 95 % interval of the ratio is above 1."""
+        return not self.refused and self.certain_ratio > 1.0
 
 
 class SanitizerResult(Record):

@@ -129,7 +129,8 @@ OURS = {
     "--json": "profile", "--loader": "docs add", "--max-attempts": "resume", "--max-gpu-seconds": "resume",
     "--max-minutes": "resume",
     "--max-tokens": "resume", "--mode": "docs search", "--model": "optimize", "--model-option": "optimize",
-    "--output": "report", "--precision": "optimize", "--predict-for": "optimize", "--reference": "verify",
+    "--output": "report", "--policy": "optimize", "--precision": "optimize", "--predict-for": "optimize",
+    "--reference": "verify",
     "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone

@@ -41,7 +41,8 @@ Minutes = Annotated[float | None, typer.Option("--max-minutes", help="Most minut
 GpuMemory = Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of the GPU's memory to use.")]
 _USD = typer.Option("--budget-usd", min=0, help="Most to spend on models whose price is known.")
 _ATTEMPTS = typer.Option("--max-attempts", min=1, help="Most programs to try.")
-PolicyOption = Annotated[Policy, typer.Option("--policy", help="stitched: library operators may remain; strict: none may.")]
+_POLICY = "stitched: torch's operators may remain; strict: none may compute, products only by cuBLASLt and cuDNN from own C++."
+PolicyOption = Annotated[Policy, typer.Option("--policy", help=_POLICY)]
 PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
 
 

@@ -2,8 +2,8 @@
 
 It plans CUDA graph replay first, then regions by the saving that the cost model predicts (at least WORTH of the eager time, or
 RELEVANT of the bytes). Each draft is the whole program, written anew from the captured graph; a region's kernel is tried in
-each variant that the generator knows. Library operators stay, and a program that could not be captured gets no tasks. It runs
-no tool.
+each variant that the generator knows. Library operators stay, so policy `strict` gets no tasks where there are any; a program
+that could not be captured gets none either. It runs no tool.
 
 Where to look next: `compiler/regions/cost.py` (predicted savings), `compiler/codegen/emit.py` (kernel variants),
 `compiler/printing/program.py` (writes the program), `engineers/builtin_review.py` (reviews).
@@ -32,6 +32,7 @@ CUDA_GRAPH = "host:cuda_graph"
 MOST_TASKS = 12
 WORTH = 0.005  # share of the predicted eager time that a task has to save
 RELEVANT = 0.02  # share of the fusible bytes from which a region gets a kernel even if nothing is saved
+_NAMED = 4  # regions that are named in a summary
 
 Predict = Callable[[OpGraph, Sequence[Region], Collection[str], DeviceFacts], float]
 
@@ -52,7 +53,11 @@ class BuiltinEngineer:
                 f"The built-in engineer cannot do anything here: {brief.graph.opaque} A chat model may (--model openai:NAME)."
             )
             return Plan(version=version, tasks=(), summary=text)
-        replay = _replay_task(brief)
+        strict = brief.settings.policy == "strict" and brief.settings.model == "builtin"
+        if strict and (left := _left_to_torch(brief)):
+            text = f"the built-in engineer leaves {left} to torch, which policy strict refuses"
+            return Plan(version=version, tasks=(), summary=text)
+        replay = None if brief.settings.policy == "strict" else _replay_task(brief)  # strict counts the copies around a graph
         replayed = replay is not None or CUDA_GRAPH in brief.kept
         tasks, left_out = _region_tasks(brief, cost.graph_ms if replayed else cost.program_ms)
         if replay is not None:
@@ -123,12 +128,14 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
             unwritable += 1
             continue
         alone = before - predict(graph, brief.regions, {*brief.kept, region.id}, device)
-        if alone >= WORTH * brief.baseline.predicted_ms or region.eager_bytes >= RELEVANT * owned:
+        strict = brief.settings.policy == "strict"
+        if strict or alone >= WORTH * brief.baseline.predicted_ms or region.eager_bytes >= RELEVANT * owned:
             worth.append((alone, region))
     worth.sort(key=lambda pair: (-pair[0], -pair[1].eager_bytes, pair[1].id))
     tasks: list[Task] = []
     kept = set(brief.kept)
-    for _, region in worth[:MOST_TASKS]:
+    most = len(worth) if brief.settings.policy == "strict" else MOST_TASKS
+    for _, region in worth[:most]:
         variant = min(_count_tried(brief, region), _variant_count(brief, region) - 1)
         after = predict(graph, brief.regions, kept | {region.id}, device)
         saving = max(predict(graph, brief.regions, kept, device) - after, 0.0)
@@ -145,13 +152,23 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
             )
         )
     left_out = []
-    if len(worth) > MOST_TASKS:
-        left = len(worth) - MOST_TASKS
+    if len(worth) > most:
+        left = len(worth) - most
         left_out.append(f"{counted(left, 'smaller region')} {'waits' if left == 1 else 'wait'} for a later plan.")
     if unwritable:
         have = "has" if unwritable == 1 else "have"
         left_out.append(f"{counted(unwritable, 'region')} {have} been tried in every way the built-in engineer knows.")
     return tasks, left_out
+
+
+def _left_to_torch(brief: Brief) -> str:
+    """Returns the titles of the regions that compute and get no kernel from the generator; "" if there are none."""
+    left = [
+        region.title for region in brief.regions
+        if region.kind in ("library", "opaque") or (region.kind == "fusible" and not _variant_count(brief, region))
+    ]  # fmt: skip
+    kinds = list(dict.fromkeys(left))
+    return ", ".join(kinds[:_NAMED]) + (f" and {counted(len(kinds) - _NAMED, 'other kind')}" if len(kinds) > _NAMED else "")
 
 
 def _replay_task(brief: Brief) -> Task | None:

@@ -41,8 +41,9 @@ PRECISIONS: dict[Precision, str] = {
     "bf16": "bf16 is allowed inside",
 }
 POLICIES: dict[Policy, str] = {
-    "stitched": "library operators of torch may remain where nothing better is written",
-    "strict": "no framework compute in the end: own kernels, cuBLASLt for GEMM, cuDNN for convolution",
+    "stitched": "library operators of torch may remain; what counts is that each own kernel is needed and saves time",
+    "strict": "no framework compute in the end: own kernels, cuBLASLt for GEMM and cuDNN for convolution from own C++; no "
+    "operator of torch may compute, not even F.linear, or copy_ around a graph",
 }
 ANGLES = (
     "follow the strategy as it is written, with the least risk",

@@ -30,7 +30,7 @@ class RequestedSettings(TypedDict, total=False):
     base_url: Annotated[str | None, Field(description="an OpenAI-compatible endpoint", default=None)]
     predict_for: Annotated[str | None, Field(description="GPU of the simulator's predictions: h200, a100, …", default=None)]
     goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
-    policy: Annotated[Policy, Field(description="stitched: library operators may remain", default="stitched")]
+    policy: Annotated[Policy, Field(description="stitched: torch's operators may remain", default="stitched")]
     precision: Annotated[Precision, Field(description="what the program may compute in", default="reference")]
     budget_usd: Annotated[float, Field(description="most to spend on models whose price is known", default=5.0)]
     max_tokens: Annotated[int | None, Field(description="most tokens to read and write", default=None)]

@@ -75,7 +75,7 @@ class SessionTools(Protocol):
         """Checks several programs, as many side by side as this machine allows."""
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
-        """Checks on fresh inputs and parameters, with each kernel left out in turn, and against the session's policy."""
+        """Checks on fresh inputs and parameters, with each kernel left out in turn. The policy comes later."""
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         """Times a program against `previous`; None without a GPU. `twice`: time again in new processes and take the slower

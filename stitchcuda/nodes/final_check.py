@@ -1,10 +1,11 @@
 """Verifies a session's best program again on fresh secret seeds: at the end, and after a move to another device.
 
 If it fails, the program kept before it is verified instead, down to the program without own kernels; each failure is noted. A
-program fails if it does not build, is wrong, has memory errors, its timing is refused, or its speed-up is below SLOWER. The
-ledger is not changed.
+program fails if it does not build, is wrong, has memory errors, its timing is refused, its speed-up is below SLOWER, or the
+session's policy refuses it, which is asked again once it is timed. The ledger is not changed.
 
-Where to look next: `verify/judge/judge.py` (the checks), `nodes/report.py` and `nodes/baseline.py` (call this).
+Where to look next: `verify/judge/judge.py` (the checks), `verify/policy.py` (policies), `nodes/report.py` and
+`nodes/baseline.py` (call this).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from stitchcuda.nodes.attempt_figures import tier_of
 from stitchcuda.state import Attempt, Digest, Evidence, State
+from stitchcuda.verify.policy import apply_policy
 
 if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
@@ -52,10 +54,14 @@ def starting_program(kept: Sequence[Attempt]) -> Digest | None:
 def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> Evidence:
     folder = context.program_folder(program)
     build = context.tools.build(folder)
-    check = context.tools.verify(folder, seeds) if build.ok or build.skipped else None
-    timing = context.tools.time(folder, context.program_folder(previous), twice=True) if check and check.ok else None
+    check = timing = None
+    if build.ok or build.skipped:
+        check = found = context.tools.verify(folder, seeds)
+        check = apply_policy(folder, context.settings.policy, found)
+        if check.ok and (timing := context.tools.time(folder, context.program_folder(previous), twice=True)):
+            check = apply_policy(folder, context.settings.policy, found, timing)
     evidence = Evidence(build=build, check=check, timing=timing)
-    if timing and not timing.refused:      # a winner on a GPU
+    if timing and check and check.ok and not timing.refused:  # a winner on a GPU
         asked = context.settings.sanitize
         context.emit("step", text=f"looking where its time goes{', and for memory errors' if asked else ''}")
         system, whole = context.tools.profile_system(folder)

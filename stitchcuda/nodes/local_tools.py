@@ -1,7 +1,6 @@
 """Runs the tools of this machine (nvcc, judge, profilers) for one session's reference: what the tool nodes call.
 
-The judge is started on first use and runs until `close`; device facts are measured once. It only forwards calls, and adds the
-reasons of the session's policy to a final check.
+The judge is started on first use and runs until `close`; device facts are measured once. It only forwards calls.
 
 Where to look next: `verify/client.py` (the judge), `tools/build/nvcc.py`, `tools/profile/profiling.py`.
 """
@@ -21,7 +20,6 @@ from stitchcuda.tools.profile.ncu import profile_kernels
 from stitchcuda.tools.profile.nsys import profile_system
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.api import policy_reasons
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
@@ -66,9 +64,7 @@ class LocalTools:
         return self._judge.check_many(programs, seeds=seeds)
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
-        check = self._judge.verify_final(program, seeds=seeds)
-        refused, _ = policy_reasons(program, self._settings.policy, check) if check.ok else ((), "")
-        return check.model_copy(update={"ok": check.ok and not refused, "reasons": (*check.reasons, *refused)})
+        return self._judge.verify_final(program, seeds=seeds)
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         if self._settings.target != "cuda":

@@ -35,6 +35,8 @@ def explain_nothing_to_do(state: State, context: Context) -> str:
     if engineer == "builtin":
         why = "the built-in engineer has no faster kernel for any of them, and a CUDA graph would not pay"
         helps, how = "a chat model, which writes such kernels too (--model openai:NAME)", "with"
+        if context.settings.policy == "strict" and plan and plan.summary and not plan.tasks:
+            why, helps = plan.summary, f"--policy stitched, or {helps}"
     else:
         why = f"{engineer} planned no task" + (f" ({plan.summary.rstrip('.')})" if plan and plan.summary else "")
         helps, how = "another --model", "or"

@@ -96,7 +96,7 @@ def verdict_grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
     return (
         f"{counted(check.seeds, 'fresh secret input set')} against float64{error}; precision {precision}; own kernels hold "
-        f"{check.own_share:.0%} of {_work(check)}, tier {final.tier}"
+        f"{check.own_share:.0%} of {_work(check)}{f' ({check.label})' if check.label else ''}, tier {final.tier}"
     )
 
 

@@ -1,15 +1,13 @@
 """Gives the verdict on a program: correctness, policy, and on a GPU the speed-up. `Verifier` is the door to the verifier.
 
-Policy `stitched`: own kernels must do at least `OWN_SHARE` of the work, unless the program declares a host-side task that was
-seen at work; then the verdict is labelled "host-only", or "small own share" if an own kernel is needed. Policy `strict`: no
-framework compute beyond `FRAMEWORK_SHARE`. A program that could not be judged raises `Unavailable`, which is no verdict.
-Where to look next: `verify/client.py` (asks the judge process), `verify/judge/examination.py` (who decides on correctness).
+A program that could not be judged raises `Unavailable`, which is no verdict. It runs no generated code itself.
+Where to look next: `verify/policy.py` (policies on shares), `verify/client.py` (asks the judge process),
+`verify/judge/examination.py` (who decides on correctness).
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -41,12 +39,9 @@ from stitchcuda.tools.device.toolkit import user_cache
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.integrity.screen import LONGEST
 from stitchcuda.verify.integrity.snapshot import check_readable, reading
+from stitchcuda.verify.policy import apply_policy
 
-OWN_SHARE = 0.05                           # policy "stitched": the least share of own kernels
-HOST_BYTES = 4096                          # device memory that the host may touch in a call: for sizes, flags, a scalar
-EXCHANGED = 0.8                            # if other library kernels do more of the replaced work, a gain is needed
-FRAMEWORK_SHARE = 0.02                     # policy "strict": copies and fills around the kernels are allowed
-_MOST_CHARACTERS = 2000                          # of one reason or note
+_MOST_CHARACTERS = 2000                    # of one reason or note
 
 
 class Shares(Record):
@@ -72,7 +67,7 @@ class Verdict(Record):
     accepted: bool
     tier: Tier
     reasons: tuple[str, ...] = ()
-    label: str = ""                        # if it is accepted for a host-side task: "host-only" or "small own share"
+    label: str = ""                        # what it is accepted for: "small own share", or "host-only" (no own kernel needed)
     speedup: float | None = None           # over eager, timed tiers only
     max_error: float | None = None
     error_bound: float | None = None
@@ -200,86 +195,6 @@ def _may_define_model(source: Path) -> bool:
     return any(getattr(node, field, None) in ("ModelNew", "*") for node in nodes for field in fields)
 
 
-def policy_reasons(
-    program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
-) -> tuple[tuple[str, ...], str]:
-    """Returns (why the policy refuses the program, its label: "host-only", "small own share" or "").
-
-    A host-side task counts if program.json declares it, it was seen at work, and the program is faster where it was timed.
-    """
-    if policy == "strict":
-        framework = check.framework_share
-        if check.elsewhere:
-            framework -= check.boundary / check.elsewhere * (check.framework_share + check.vendor_share)
-        if framework > FRAMEWORK_SHARE:
-            return ((f"policy strict: {framework:.0%} of the work is in framework operators",), "")
-        return (), ""
-    if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
-        touched = f"{check.host_bytes} bytes of device memory are touched by the host in one call"
-        return (f"policy {policy}: {touched}: it computes there",), ""
-    if check.host_share > OWN_SHARE:
-        return (f"policy {policy}: {check.host_share:.0%} of device time are copies to the host: it computes there",), ""
-    taken = 1.0 - (check.elsewhere - check.boundary) / check.whole if check.whole else 1.0
-    if check.tier != "simulated":
-        taken = check.replaced
-    slower = timing is not None and timing.speedup <= 1.0
-    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and not (slower and check.exchanged > EXCHANGED):
-        return (), ""
-    declared = host_tasks(program)
-    short = f"policy stitched: own kernels hold {check.own_share:.1%} of the work and {OWN_SHARE:.0%} are needed"
-    if check.own_share >= OWN_SHARE:
-        short = (
-            f"policy stitched: what libraries and framework do in a call is {1 - taken:.0%} of the reference's whole work, so "
-            f"its own kernels take over less than {OWN_SHARE:.0%} of it"
-        )
-    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and timing is not None:
-        short = (
-            f"policy stitched: other kernels of libraries do {check.exchanged:.0%} of what those of the reference did, and the "
-            f"program gains nothing ({timing.speedup:.2f}x), so that its own kernels take over nothing that can be seen"
-        )
-    if not declared:
-        return (f"{short} where no host-side task is declared",), ""
-    if not set(declared) & set(check.host_seen):
-        return (f"{short}: the host-side task it declares ({', '.join(declared)}) was not seen at work",), ""
-    if timing is not None and slower:
-        return (f"{short}: the host-side task it declares gains nothing ({timing.speedup:.2f}x)",), ""
-    return (), "small own share" if any(kernel.role == "needed" for kernel in check.kernels) else "host-only"
-
-
-def host_tasks(program: Path) -> tuple[str, ...]:
-    """Returns the host-side tasks that a folder declares in program.json, or a file as `HOST_TASKS = ["cuda_graph"]`. Raises
-    `BadInput` for a declaration that is no list of names."""
-    if program.is_file():
-        return _tasks_in_file(program)
-    manifest = program / "program.json"
-    if not manifest.is_file():
-        return ()
-    try:
-        declared = json.loads(manifest.read_text(errors="replace")).get("host", [])
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise BadInput(f"{manifest} is not a program's manifest: {error}") from error
-    if not isinstance(declared, list) or not all(isinstance(task, str) for task in declared):
-        raise BadInput(f'{manifest} is not a program\'s manifest: "host" is no list of names')
-    return tuple(declared)
-
-
-def _tasks_in_file(program: Path) -> tuple[str, ...]:
-    try:
-        statements = parse_module(program.read_bytes()).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()                          # a file that does not load is refused elsewhere
-    found = [
-        statement.value for statement in statements
-        if isinstance(statement, ast.Assign) and [getattr(target, "id", "") for target in statement.targets] == ["HOST_TASKS"]
-    ]  # fmt: skip
-    if not found:
-        return ()
-    tasks = [getattr(task, "value", None) for task in getattr(found[-1], "elts", [None])]
-    if not isinstance(found[-1], ast.List | ast.Tuple) or not all(isinstance(task, str) for task in tasks):
-        raise BadInput(f'{program} declares its host-side tasks in no list of names: write HOST_TASKS = ["cuda_graph"]')
-    return tuple(map(str, tasks))
-
-
 def shorten(text: str) -> str:
     """Returns a reason or note of at most `_MOST_CHARACTERS`, with its middle left out if it is longer."""
     half = _MOST_CHARACTERS // 2
@@ -293,16 +208,16 @@ def _badness(output: OutputError) -> float:
 def _verdict(
     program: Path, policy: Policy, built: BuildResult, check: CheckResult, timing: TimingResult | None, timing_s: float,
 ) -> Verdict:  # fmt: skip
-    refused, label = policy_reasons(program, policy, check, timing) if check.ok else ((), "")
-    refused = (*refused, *(timing.refused if timing else ()))
-    reasons = (*check.reasons, *refused)
+    check = apply_policy(program, policy, check, timing)
+    refused = timing.refused if timing else ()
+    reasons, accepted = (*check.reasons, *refused), check.ok and not refused
     closest = max(check.outputs, key=_badness, default=None)
     finite = closest is not None and math.isfinite(closest.max_error)
     return Verdict(
-        accepted=check.ok and not refused,
+        accepted=accepted,
         tier=check.tier,
         reasons=tuple(map(shorten, reasons)),
-        label=label,
+        label=check.label if accepted else "",
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest else None,

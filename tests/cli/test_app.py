@@ -150,6 +150,18 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert json.loads(stitchcuda("show", "first", "--workspace", workspace, "--json").stdout) == outcome
 
 
+@pytest.mark.more
+def test_what_strict_refuses_is_not_written(tmp_path: Path) -> None:
+    reference, workspace = tmp_path / "product.py", tmp_path / "ws"
+    reference.write_text(PRODUCT)
+    done = stitchcuda("optimize", reference, "--device", "sim", "--policy", "strict", STITCHCUDA_WORKSPACE=str(workspace))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith(
+        "nothing to do: 1 operator was looked at (matmul); the built-in engineer leaves matmul to torch, which policy strict "
+        "refuses; what would help: --policy stitched, or a chat model"
+    )
+
+
 def test_a_program_with_nothing_to_do(tmp_path: Path) -> None:
     """It says what was looked at, why nothing is left and what would help; that is an answer, and no failure."""
     reference, workspace = tmp_path / "product.py", tmp_path / "ws"

@@ -221,6 +221,20 @@ def test_the_note_names_the_failure_before() -> None:
     assert "output is off" in ENGINEER.write(assignment(task, ordinal=1, evidence=failed)).note
 
 
+def test_under_strict_it_plans_only_what_strict_can_accept() -> None:
+    strict = replace(brief(), settings=Settings(policy="strict"))
+    plan = ENGINEER.plan(strict)
+    assert plan.tasks == ()
+    assert plan.summary.startswith("the built-in engineer leaves ")
+    assert plan.summary.endswith(" to torch, which policy strict refuses")
+    assert "linear" in plan.summary
+    start = ENGINEER.plan(replace(strict, settings=Settings(policy="strict", model="openai:x")))
+    assert start.tasks, "a chat model goes on from there"
+    assert CUDA_GRAPH not in [task.id for task in start.tasks], "strict counts the copies around a graph"
+    fusible = replace(strict, regions=tuple(region for region in brief().regions if region.kind != "library"))
+    assert {task.id for task in ENGINEER.plan(fusible).tasks} == {r.id for r in fusible.regions if r.kind == "fusible"}
+
+
 BUILT = BuildResult(ok=True)
 RIGHT = CheckResult(ok=True, tier="timed", own_share=0.4)
 

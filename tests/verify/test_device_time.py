@@ -54,7 +54,7 @@ def test_classes(name: str, kind: str) -> None:
 def test_a_trace_is_summed_by_origin() -> None:
     copy = "Memcpy DtoD (Device -> Device)"
     rows = [("void scale<float>(float*)", 100, 30, 7), ("sm90_gemm_kernel", 140, 60, 7), (copy, 210, 10, 9)]
-    found = device_time.summarize(recorded(rows, replays=1, replayed=[1]), ["void scale<float>(float*)"])
+    found = device_time.summarize(recorded(rows, replays=1, replayed=[1]), ["void scale<float>(float*)"], calls_vendors=True)
     assert (found.own, found.vendor, found.framework, found.elsewhere) == (0.3, 0.6, 0.1, 70)
     assert (found.launches, found.replays) == (1, 1)
     assert found.own_launches == {"void scale<float>(float*)": 1}
@@ -65,7 +65,8 @@ def test_a_graph_beside_the_work_is_not_seen_at_work() -> None:
     rows = [(COPY, 0, 40, 7), ("gemm", 40, 60, 7), ("index_select", 100, 20, 7), (COPY, 120, 40, 7)]
 
     def replays(replayed: list[int], copies: Sequence[int] = ()) -> int:
-        return device_time.summarize(recorded(rows, replays=1, replayed=replayed, copies=list(copies)), ()).replays
+        graphs = recorded(rows, replays=1, replayed=replayed, copies=list(copies))
+        return device_time.summarize(graphs, (), calls_vendors=True).replays
 
     assert replays([2]) == replays([2], [0, 3]) == replays([]) == 0
     assert replays([1], [0, 3]) == replays([1, 2]) == 1

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.state import CheckResult, Settings
-from stitchcuda.verify.api import policy_reasons
 from stitchcuda.verify.client import Judge
+from stitchcuda.verify.policy import policy_reasons
 
 # The first build for a cache compiles torch's headers: half a minute and more.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -31,6 +31,7 @@ _VENDOR = re.compile(
     r"splitKreduce|dot_kernel|sm\d\d_|ampere_|volta_|hopper_|convolve|nchwToNhwc|nhwcToNchw|RNN_|LSTM|GRU",
     re.IGNORECASE,
 )
+_CALLED = re.compile(r"(cublas|cublasLt|cudnn|cufft|cusparse|cusolver)[A-Z]")
 
 
 def in_library(library: Path) -> tuple[str, ...]:
@@ -42,6 +43,11 @@ def in_library(library: Path) -> tuple[str, ...]:
     if not names:
         names |= dict.fromkeys(stub for name, kind, _ in _symbols(data, 0) if kind == _FUNCTION for stub in _stubbed(name))
     return tuple(demangled(name) for name in names)
+
+
+def calls_vendors(library: Path) -> bool:
+    """Whether a shared library names a function of cuBLAS, cuDNN or the like, so that its code may call it."""
+    return any(_CALLED.match(name) for name, *_ in _symbols(library.read_bytes(), 0))
 
 
 def undefined_symbols(object_file: Path) -> frozenset[str]:

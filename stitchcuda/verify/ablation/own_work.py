@@ -4,7 +4,7 @@ Own work is then only what kernels do that were shown to be needed. On a GPU ker
 by their launches. A kernel without a switch cannot be left out, which is no fault of the
 program: it counts as needed, and a note says so. These are pure functions.
 Where to look next: `verify/ablation/ablation.py` (who leaves kernels out), `verify/integrity/device_time.py` (whose kernel
-ran), `verify/api.py` (policies on the shares).
+ran), `verify/policy.py` (policies on the shares).
 """
 
 from __future__ import annotations

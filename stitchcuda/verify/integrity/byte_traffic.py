@@ -4,7 +4,7 @@ The simulator has no device time, so shares of bytes take its place. `ByteTraffi
 its bytes in the dispatch recorder; the simulator's runtime counts the tensors that the program's kernels are launched on. This
 file also fills fresh allocations with poison, so that an output which no kernel writes shows as NaN. It decides nothing.
 Where to look next: `verify/integrity/dispatch_recorder.py` (which keeps the sums, and finds operators that no mode sees),
-`simulator/loaded_runtime.py` (bytes of launches), `verify/api.py` (policies on shares).
+`simulator/loaded_runtime.py` (bytes of launches), `verify/policy.py` (policies on shares).
 """
 
 from __future__ import annotations

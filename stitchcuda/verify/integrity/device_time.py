@@ -91,6 +91,7 @@ def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda re
     rows: list[Row] = []
     marks = []
     asked, graphs, correlated = set(), set(), []  # correlation ids of the host's copies, of its graph launches, of each row
+    operators, callers = set(), []         # ids of torch's operators, and of the operator that launched each row (0: none)
     for event in _disable().events():
         name = str(event.name())
         if name in (begun, ended) and not str(event.device_type()).endswith("CUDA"):
@@ -99,6 +100,9 @@ def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda re
             if not name.startswith(_ON_HOST) and not event.is_user_annotation():
                 rows.append((name, event.start_ns(), max(0, event.duration_ns()), event.device_resource_id()))
                 correlated.append(event.correlation_id())
+                callers.append(event.linked_correlation_id())
+        elif name.startswith("aten::"):
+            operators.add(event.correlation_id())
         elif name.startswith("cudaGraphLaunch") or name.startswith("cuGraphLaunch"):
             graphs.add(event.correlation_id())
         elif name.startswith("cudaMemcpyAsync"):
@@ -113,11 +117,12 @@ def _record_call(call: Callable[[], Any], keep: Callable[[Any], int] = lambda re
         row[0] for place, row in enumerate(rows)
         if place not in ours and ours and row[1] + row[2] > since and (row[3] != rows[ours[0]][3] or place in after)
     ]  # fmt: skip
-    kept = [row for place, row in enumerate(zip(rows, correlated, strict=True)) if place not in ours]
-    copies = [place for place, (row, number) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]
-    replayed = [place for place, (_, number) in enumerate(kept) if number in graphs]
+    kept = [row for place, row in enumerate(zip(rows, correlated, callers, strict=True)) if place not in ours]
+    copies = [place for place, (row, number, _) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]
+    replayed = [place for place, (_, number, _) in enumerate(kept) if number in graphs]
+    by_torch = [place for place, (*_, caller) in enumerate(kept) if caller in operators]
     return DeviceRecording(
-        rows=[row for row, _ in kept], replays=len(graphs), late=late, copies=copies, replayed=replayed
+        rows=[row for row, *_ in kept], replays=len(graphs), late=late, copies=copies, replayed=replayed, by_torch=by_torch
     )
 
 
@@ -186,15 +191,18 @@ class RecordedWork(CallWork):
     again: int                             # launches of own kernels in a second call with the same contents
 
 
-def summarize(recorded: DeviceRecording, own: Iterable[str]) -> RecordedWork:
+def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: bool) -> RecordedWork:
     """Sums up a recording. `replays` is 0 if graphs do less than half of what library kernels do outside, copies into and out
-    of graphs left out."""
+    of graphs left out. `calls_vendors`: whether the program's own libraries call a vendor's; else torch's operators launched
+    all of the vendors' kernels, also those in replayed graphs, whose operators no trace shows."""
     own = frozenset(own)
     totals = {"own": 0, "vendor": 0, "framework": 0}
     launches: dict[str, int] = {}
-    for name, _, took, _ in recorded.rows:
+    by_torch, lent = frozenset(recorded.by_torch), 0
+    for place, (name, _, took, _) in enumerate(recorded.rows):
         kind = classify(name, own)
         totals[kind] += took
+        lent += took if kind == "vendor" and (place in by_torch or not calls_vendors) else 0
         if kind == "own":
             launches[name] = launches.get(name, 0) + 1
     total = sum(totals.values())
@@ -207,6 +215,7 @@ def summarize(recorded: DeviceRecording, own: Iterable[str]) -> RecordedWork:
         own=totals["own"] / (total or 1),
         vendor=totals["vendor"] / (total or 1),
         framework=totals["framework"] / (total or 1),
+        vendor_by_torch=lent / (total or 1),
         elsewhere=elsewhere,
         launches=sum(launches.values()),
         own_launches=launches,

@@ -87,6 +87,7 @@ class CallWork(Answer):
     own: Share = 0.0                       # of the program's own kernels
     vendor: Share = 0.0                    # of vendor libraries
     framework: Share = 0.0                 # of torch's operators
+    vendor_by_torch: Share = 0.0           # part of `vendor`: vendor libraries' work that torch's operators ask for
     elsewhere: Count = 0                   # bytes or ns of vendor libraries and torch's operators together
     boundary: Count = 0                    # bytes of copies into and out of replayed graphs, part of `elsewhere`
     launches: Count = 0                    # of own kernels
@@ -180,7 +181,8 @@ class SkipKernels(Request[Launches]):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRecording(Answer):
-    """What the device did in a call, as CUPTI saw it. `copies` and `replayed` are positions in `rows`."""
+    """What the device did in a call, as CUPTI saw it. `copies`, `replayed` and `by_torch` are positions in
+    `rows`."""
 
     rows: ReportedList[Row]
     copies: ReportedList[Count]            # copies on the device that the host asked for
@@ -188,6 +190,7 @@ class DeviceRecording(Answer):
     replays: Count                         # launches of CUDA graphs
     late: ReportedList[str]                # names of work that went on, or began, when the caller's stream was done
     again: ReportedList[str] | None = None  # names of what a second call with the same contents does
+    by_torch: ReportedList[Count] = field(default_factory=list)  # what one of torch's operators launched, outside of graphs
 
 
 @dataclass(frozen=True, kw_only=True)

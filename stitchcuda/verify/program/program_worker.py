@@ -209,6 +209,7 @@ class ProgramWorker:
             own=own / moved,
             vendor=vendor / moved,
             framework=framework / moved,
+            vendor_by_torch=vendor / moved,  # the simulator runs no library that a program calls itself
             elsewhere=elsewhere,
             boundary=boundary,
             launches=launched,

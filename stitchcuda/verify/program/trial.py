@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import OutputError, Target, Tier
-from stitchcuda.tools.build.kernel_names import in_sources
+from stitchcuda.tools.build.kernel_names import calls_vendors, in_sources
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import (
     Ask,
@@ -279,9 +279,9 @@ class Trial:
         )
         answer = self._receive(traced, rooms)
         reasons = self.compare(given, answer, bounds, outputs_only=True)[1]
-        built = device_time.built_kernels(Path(built.path) for _, built in self._worker.builds if built.path)
-        self.own = built or in_sources(self._worker.code or Path())
-        work = device_time.summarize(traced, self.own)
+        libraries = [Path(built.path) for _, built in self._worker.builds if built.path]
+        self.own = device_time.built_kernels(libraries) or in_sources(self._worker.code or Path())
+        work = device_time.summarize(traced, self.own, calls_vendors=any(map(calls_vendors, libraries)))
         self.own_launches = work.own_launches
         return work, reasons
 

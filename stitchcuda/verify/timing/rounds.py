@@ -335,7 +335,8 @@ def combine_timings(timings: Sequence[TimingResult]) -> TimingResult:
         summary = f"limited: {summary}; the {'slower' if len(timings) == 2 else 'middle one'} counts: {why}"
     reasons = tuple(dict.fromkeys(reason for timing in timings for reason in timing.refused))
     notes = tuple(dict.fromkeys((*(note for timing in timings for note in timing.notes), summary)))
-    return middle.model_copy(update={"refused": reasons, "notes": notes})
+    certain = min(timing.ratio_low for timing in timings)
+    return middle.model_copy(update={"refused": reasons, "notes": notes, "certain_ratio": certain})
 
 
 def fastest_core() -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from stitchcuda.tools.build.kernel_names import base_name
+from stitchcuda.tools.build.kernel_names import base_name, calls_vendors
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,10 @@ def test_the_base_name_has_no_types_and_namespaces(printed: str, name: str) -> N
 
 def test_a_name_without_end_takes_time_in_proportion() -> None:
     assert base_name(") " * 1_000_000) == ") " * 999_999 + ")"
+
+
+@pytest.mark.parametrize(("called", "vendors"), [("cublasLtMatmul", True), ("cudnnCreate", True), ("my_cublas", False)])
+def test_a_library_that_calls_a_vendors_names_its_functions(called: str, vendors: bool, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text(f"int {called}(void); int run(void) {{ return {called}(); }}")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "a.so", tmp_path / "a.c"], check=True)
+    assert calls_vendors(tmp_path / "a.so") is vendors
