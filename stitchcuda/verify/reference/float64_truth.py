@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stitchcuda.compiler.capture.kept_attributes import kept_attributes
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
 from stitchcuda.verify.messages import gpu_memory
@@ -65,7 +66,7 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
 def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
     """Returns the named outputs of one call, without gradients, plus the new values of what the call wrote: `buffer:KEY` for
     buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
-    with _private_state(module):
+    with private_state(module):
         return _call_and_compare(module, *copy_arguments((args, kwargs)))
 
 
@@ -100,7 +101,7 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
     """
-    with _private_state(module) as renew:
+    with private_state(module) as renew:
         given, named = copy_arguments(first)
         with torch.no_grad():
             module(*given, **named)
@@ -122,7 +123,7 @@ def run64(
 
     given, named = replace_tensors(copy_arguments((args, kwargs)), convert)
     try:
-        with _private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
+        with private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
             return _call_and_compare(module, given, named)
     except NotImplementedError as error:
         if operator := higher_order_operator(str(error)):
@@ -141,7 +142,7 @@ def higher_order_operator(complaint: str) -> str:
 
 
 @contextmanager
-def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None = None) -> Iterator[Callable[[], None]]:
+def private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None = None) -> Iterator[Callable[[], None]]:
     """A context in which the module's parameters and buffers hold copies, converted if that is asked for. Afterwards they hold
     what they held, and the modules have the attributes that they had. Yields what gives them fresh copies again.
 
@@ -150,8 +151,6 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
     """
     tensors = list({id(tensor): tensor for tensor in _state(module).values()}.values())
     values = [tensor.data for tensor in tensors]
-    groups = [group for part in module.modules() for group in (part._parameters, part._buffers, part._modules, vars(part))]
-    before = [(group, dict(group)) for group in groups if type(group) is dict]
     kept = [value.to("cpu", copy=True) for value in values] if convert is None and _is_scarce(values) else None
 
     def renew() -> None:
@@ -166,13 +165,11 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
             tensor.data = convert(copied) if convert else copied
 
     try:
-        if kept is None:
-            renew()
-        yield renew
+        with kept_attributes(module):
+            if kept is None:
+                renew()
+            yield renew
     finally:
-        for group, held in before:
-            group.clear()
-            group.update(held)
         if kept is not None:
             renew()
         for tensor, value in zip(tensors, values, strict=True):

@@ -11,7 +11,6 @@ Where to look next: `verify/reference/reference.py` and `verify/reference/float6
 from __future__ import annotations
 
 import contextlib
-import gc
 import resource
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from typing import Any, TypeVar
 import torch
 from safetensors.torch import save_file
 
-from stitchcuda.compiler.capture.module_copy import copy_module
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import reference_requests as requests
@@ -39,7 +37,7 @@ from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareT
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
-from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, run, run64, run_in_precision
+from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, private_state, run, run64, run_in_precision
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
 from stitchcuda.verify.timing import timed_calls
@@ -150,14 +148,11 @@ class ReferenceWorker:
             constants = request.constants
             save_file({key: value.detach().cpu().contiguous().clone() for key, value in traced.constants.items()}, constants)
         on_gpu = self._target == "cuda"
-        facts = ReferenceFacts(
+        return ReferenceFacts(
             capture=traced.graph.model_dump_json(), constants=constants, torch=torch.__version__, sha=reference.sha,
             device=torch.cuda.get_device_name() if on_gpu else self._device,
             eager_ms=self._eager_ms(args, kwargs) if on_gpu else None,
         )  # fmt: skip
-        del traced
-        gc.collect()                       # the copy of the module that was traced is part of a cycle
-        return facts
 
     def renew(self, request: requests.Renew) -> requests.Renewed:
         """Where the reference's outputs have fewer finite numbers with the new values, it keeps its own, and the answer's note
@@ -341,10 +336,9 @@ class ReferenceWorker:
             self._state.reset()
             return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
         moved: list[int] = []
-        module = copy_module(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
-        with self._explained(args, kwargs), torch.no_grad(), traffic:
-            module(*args, **kwargs)
+        with self._explained(args, kwargs), private_state(reference.module), torch.no_grad(), traffic:
+            reference.module(*args, **kwargs)
         return requests.ReferenceWork(sum(moved))
 
     def read_memory_needs(self, request: requests.ReadMemoryNeeds) -> requests.MemoryNeeds:
