@@ -25,6 +25,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
 from stitchcuda.verify.messages import gpu_memory
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
+from stitchcuda.verify.reference.random_draws import RandomDraws, ReplayedDraws, draws
 
 _WIDER = {
     torch.float32: torch.float64,
@@ -84,10 +85,12 @@ def in_precision(precision: Precision, device: str) -> AbstractContextManager[An
 
 
 def run_in_precision(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, device: str
-) -> dict[str, Tensor]:
-    """Returns what `run` returns, with autocast to `precision`, in the dtypes that the outputs have without it."""
-    with in_precision(precision, device):
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, device: str,
+    drawn: RandomDraws | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Returns what `run` returns, with autocast to `precision`, in the dtypes that the outputs have without it. `drawn`:
+    records the random numbers that are drawn, after its seed."""
+    with in_precision(precision, device), drawn.recorded() if drawn else nullcontext():
         found = run(module, args, kwargs)
     if precision not in AUTOCAST:
         return found
@@ -95,8 +98,10 @@ def run_in_precision(
     return {name: value.to(plain[name].dtype) for name, value in found.items()}
 
 
-def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
-    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`.
+def second_run(
+    module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any], seed: Callable[[], None] = lambda: None
+) -> dict[str, Tensor]:
+    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`. `seed` is called between the two.
 
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
@@ -107,24 +112,30 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
             module(*given, **named)
         del given, named
         renew()
+        seed()
         return _call_and_compare(module, *copy_arguments(second))
 
 
 def run64(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cpu: bool = False
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cpu: bool = False, drawn: RandomDraws | None = None
 ) -> dict[str, Tensor]:
     """Returns what `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types.
 
-    `on_cpu`: it is computed there, wherever module and inputs are, and stays there. Raises `BadInput` where the forward
+    `on_cpu`: it is computed there, wherever module and inputs are, and stays there. `drawn`: random numbers that were recorded
+    in the reference's own precision; they are used in place of new ones. Raises `BadInput` where the forward
     reinterprets bits (`view(dtype)`) or uses a higher-order operator such as `torch.cond`.
     """
     def convert(tensor: Tensor) -> Tensor:
         return _widen(tensor.cpu() if on_cpu else tensor)
 
     given, named = replace_tensors(copy_arguments((args, kwargs)), convert)
+    replay = drawn.replay() if drawn else None
     try:
-        with private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
-            return _call_and_compare(module, given, named)
+        with private_state(module, convert), _default_dtype(torch.float64), _Promotion(replay):
+            outputs = _call_and_compare(module, given, named)
+        if replay:
+            replay.check_all_used()
+        return outputs
     except NotImplementedError as error:
         if operator := higher_order_operator(str(error)):
             raise BadInput(
@@ -251,8 +262,13 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that hands every operator float64 tensors and dtypes only, whatever the module asked for.
 
-    Arguments that an operator writes to are left as they are: a copy would be written to in their place.
+    Arguments that an operator writes to are left as they are: a copy would be written to in their place. With a `replay`,
+    operators that draw random numbers give those of a call that was recorded.
     """
+
+    def __init__(self, replay: ReplayedDraws | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._replay = replay
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.view.dtype:
@@ -261,6 +277,8 @@ class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
         names = [argument.name for argument in func._schema.arguments]
         wide = [item if name in written else self._wide(item) for name, item in zip(names, args, strict=False)]
         named = {name: item if name in written else self._wide(item) for name, item in (kwargs or {}).items()}
+        if self._replay and draws(func, wide):
+            return self._wide(self._replay.draw(func, wide, named))
         return func(*wide, **named)
 
     def _wide(self, item: Any) -> Any:
