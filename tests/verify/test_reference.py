@@ -171,6 +171,7 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
         ("torch.dropout(y, 0.5, True) * __import__('random').random()", "different results for the same inputs"),
         ("y + self.__dict__.setdefault('cache', torch.rand(2, 4))", "other results on a second call"),
         ("y.reshape(3, 3)", "forward raises RuntimeError"),
+        pytest.param("y.cuda()", "there is no GPU here: remove .cuda()", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")),
         ("y.new_empty(1 << 44)", "forward raises MemoryError: 65536.0 GiB more than there is room for: use smaller inputs"),
         ("self.__dict__.setdefault('cache', y) * y", "other results on a second call"),
         ("(self.__dict__.setdefault('calls', []).append(0), y * len(self.calls))[1]", "other results on a second call"),
@@ -236,6 +237,8 @@ def test_a_bound_that_was_kept_leaves_nothing_behind(tmp_path: Path) -> None:
         ("{'a': y, 'b': (y, None, [y])}", ["output.a", "output.b.0", "output.b.2.0"]),
         ("(y[:0], y)", ["output.0", "output.1"]),
         ("y.argmax(-1)", ["output"]),
+        ("__import__('collections').namedtuple('Pair', 'a b')(y, None)", ["output.0"]),
+        ("__import__('dataclasses').make_dataclass('Out', ['loss', 'all'])(None, [y, y * 2])", ["output.all.0", "output.all.1"]),
         ("y.double()", ["output"]),
     ],
 )

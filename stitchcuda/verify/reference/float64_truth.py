@@ -9,6 +9,7 @@ Where to look next: `verify/compare/bound.py` (the bound), `verify/reference/ref
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +44,8 @@ _HIGHER_ORDER = re.compile(r"There was no rule registered for HigherOrderOperato
 def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
     """Returns the tensors of a nested result by path: `output`, `output.0`, `output.logits.1`. A part that is None is skipped.
 
-    Raises `BadInput` for sparse, nested or quantised tensors, and for anything that is no tensor and no nested tuple, list or
-    dict of tensors.
+    Raises `BadInput` for sparse, nested or quantised tensors, and for anything that is no tensor and no nested tuple, list,
+    dict or dataclass of tensors.
     """
     if result is None:
         return {}
@@ -54,12 +55,14 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
         return {name: result}
     if isinstance(result, dict):
         parts = [(str(key), part) for key, part in result.items()]
+    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
+        parts = [(field.name, getattr(result, field.name)) for field in dataclasses.fields(result)]
     elif isinstance(result, tuple | list):
         parts = [(str(position), part) for position, part in enumerate(result)]
     else:
         raise BadInput(
             f"The reference gives an object of type {type(result).__name__} as {name}; "
-            "return tensors or nested tuples, lists or dicts of them."
+            "return tensors or nested tuples, lists, dicts or dataclasses of them."
         )
     return {key: value for label, part in parts for key, value in name_outputs(part, f"{name}.{label}").items()}
 

@@ -43,6 +43,16 @@ NOISE = 1e-2
 """Relative difference (Frobenius norm) of two runs on equal inputs up to which they differ by summation order (atomics) only;
 more is taken for random numbers."""
 
+_NO_GPU = (
+    '; there is no GPU here: remove .cuda() and device="cuda" (inputs and Model are moved to the GPU where there is one; in '
+    "forward, use an input's device)"
+)
+_REMEDIES = {
+    **dict.fromkeys(("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available"), _NO_GPU),
+    "to be on the same device": "; keep constants of Model with register_buffer, which moves with it, or use an input's device",
+}
+"""What to do, by a part of torch's message."""
+
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -341,4 +351,5 @@ def describe_error(path: Path, error: BaseException) -> str:
     if lack := out_of_memory.describe_request(error):
         return f"MemoryError: {lack}{where}"
     message = " ".join(str(error).split())[:300].rstrip(".")
-    return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"
+    remedy = next((remedy for said, remedy in _REMEDIES.items() if said in message), "")
+    return f"{type(error).__name__}: {message}{where}{remedy}" if message else f"{type(error).__name__}{where}"
