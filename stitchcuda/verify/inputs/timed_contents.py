@@ -91,8 +91,8 @@ def is_rollable(tensor: torch.Tensor) -> bool:
 
 
 def roll(tensors: list[torch.Tensor], may: list[bool], by: int) -> list[torch.Tensor]:
-    """Returns copies in the same layout, rolled along their first axis where `may` is true, for calls that are not timed. What a
-    call writes into them does not reach the next one."""
+    """Returns copies in the same layout, rolled along their first axis where `may` is true, for calls that are not timed. What
+    a call writes into them does not reach the next one."""
     made = allocate_like(tensors)
     refresh(made, tensors, 0, [], scaled=False)
     for new, tensor, rolls in zip(made, tensors, may, strict=True):
