@@ -87,7 +87,7 @@ def test_who_lacks_memory_beside_others_is_judged_alone(judge: Judge, tmp_path: 
 
 def test_a_reference_that_cannot_be_used_is_bad_input(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "reference.py"
-    path.write_text(programs.REFERENCE.replace("* gain", "* gain + torch.rand(())"))
+    path.write_text(programs.REFERENCE.replace("* gain", "* gain + __import__('random').random()"))
     given = [programs.model(tmp_path / name) for name in "ab"]
     with Judge(path, Settings(), cache=cache) as judge, pytest.raises(BadInput, match="different results for the same inputs"):
         judge.check_many(given, seeds=1)

@@ -18,6 +18,7 @@ from stitchcuda.verify.reference import float64_truth
 from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64, second_run
 from stitchcuda.verify.reference.reference import load_reference
 
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 GOOD = """
 import torch
 from torch import nn
@@ -165,9 +166,13 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
         ("y.to_sparse()", "a sparse, nested or quantised tensor as output"),
         ("torch.nested.nested_tensor([y[0], y[1][:3]])", "a sparse, nested or quantised tensor as output"),
         ("y + None", "The reference's forward raises TypeError: unsupported operand"),
-        ("torch.dropout(y, 0.5, True)", "different results for the same inputs"),
-        ("(y, torch.randint(9, (50,)))", "different results for the same inputs"),
+        ("y * __import__('random').random()", "different results for the same inputs"),
+        ("y * __import__('numpy').random.rand()", "for the same inputs: it draws random numbers with Python's random"),
+        ("y * (__import__('time').time_ns() % 999)", "different results for the same inputs"),
+        ("torch.dropout(y, 0.5, True) * __import__('random').random()", "different results for the same inputs"),
+        ("y + self.__dict__.setdefault('cache', torch.rand(2, 4))", "other results on a second call"),
         ("y.reshape(3, 3)", "forward raises RuntimeError"),
+        pytest.param("y.cuda()", "there is no GPU here: remove .cuda()", marks=WITHOUT_GPU),
         ("y.new_empty(1 << 44)", "forward raises MemoryError: 65536.0 GiB more than there is room for: use smaller inputs"),
         ("self.__dict__.setdefault('cache', y) * y", "other results on a second call"),
         ("(self.__dict__.setdefault('calls', []).append(0), y * len(self.calls))[1]", "other results on a second call"),
@@ -233,6 +238,8 @@ def test_a_bound_that_was_kept_leaves_nothing_behind(tmp_path: Path) -> None:
         ("{'a': y, 'b': (y, None, [y])}", ["output.a", "output.b.0", "output.b.2.0"]),
         ("(y[:0], y)", ["output.0", "output.1"]),
         ("y.argmax(-1)", ["output"]),
+        ("__import__('collections').namedtuple('Pair', 'a b')(y, None)", ["output.0"]),
+        ("__import__('dataclasses').make_dataclass('Out', ['loss', 'all'])(None, [y, y])", ["output.all.0", "output.all.1"]),
         ("y.double()", ["output"]),
     ],
 )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from stitchcuda.compiler.capture.dependencies import base_name, reads
-from stitchcuda.compiler.capture.module_copy import copy_module
+from stitchcuda.compiler.capture.kept_attributes import kept_attributes
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.capture.recurrent import recurrent_layers_at_once
 from stitchcuda.compiler.capture.walk import Capture, Uncapturable, Walk
@@ -51,8 +51,8 @@ def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, o
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with recurrent_layers_at_once():
-                exported = torch.export.export(copy_module(module), args, kwargs, strict=False)
+            with recurrent_layers_at_once(), kept_attributes(module):
+                exported = torch.export.export(module, args, kwargs, strict=False)
             captured = Walk(module, args, kwargs, observe).run(exported)
             _compare_updates(module, captured.graph, exported)
             return captured

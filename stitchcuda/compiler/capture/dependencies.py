@@ -2,8 +2,9 @@
 
 Data dependencies alone are not enough: BatchNorm in training updates its statistics, and `x[:, 0] = 0` writes through a view
 of a value that later nodes read under its old name. So two nodes stay in order when one of them writes memory that the other
-reads or writes. A node writes when its operator's name ends in `_`, or when it is a BatchNorm or InstanceNorm in training. It
-knows nothing of devices, streams or kernels.
+reads or writes. A node writes when its operator's name ends in `_`, or when it is a BatchNorm or InstanceNorm in training.
+Nodes that draw random numbers stay in order too, and none of them is left out: each draw depends on those before it. It knows
+nothing of devices, streams or kernels.
 
 Where to look next: `compiler/regions/groups.py` (regions that respect this order), `compiler/printing/statement_order.py`
 (statements that do).
@@ -66,11 +67,12 @@ def memory_owners(graph: OpGraph) -> dict[str, str]:
 
 
 def without_dead_nodes(graph: OpGraph) -> OpGraph:
-    """Returns the graph without operators that write nothing and whose results are unused (such as attention weights)."""
+    """Returns the graph without operators that write and draw nothing and whose results are unused (such as attention
+    weights)."""
     used = set(references(graph.outputs)) | {mutation.value for mutation in graph.mutations}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if writes(node) or any(output.name in used for output in node.outputs):
+        if node.draws or writes(node) or any(output.name in used for output in node.outputs):
             kept.append(node)
             used.update(reads(node))
     return graph.model_copy(update={"nodes": tuple(reversed(kept))})
@@ -86,8 +88,12 @@ def dependencies(graph: OpGraph) -> dict[str, frozenset[str]]:
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = defaultdict(list)
     needed: dict[str, frozenset[str]] = {}
+    drawn: set[str] = set()                # the last node that draws
     for node in graph.nodes:
         before = {producer[value] for value in reads(node) if value in producer}
+        if node.draws:
+            before |= drawn
+            drawn = {node.name}
         touched = dict.fromkeys(owner[value] for value in reads(node))
         overwritten = {owner[value] for value in writes(node)}
         for memory in touched:

@@ -89,6 +89,7 @@ class Node(Record):
     scope: str = ""  # module path, such as "blocks.0.attn"
     scope_type: str = ""  # class name of that module
     aliases: str | None = None  # the value whose memory output 0 shares (views, in-place results)
+    draws: bool = False  # takes random numbers from torch's generator
 
 
 class StateTensor(Record):

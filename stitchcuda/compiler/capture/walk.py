@@ -248,7 +248,7 @@ class Walk:
         outputs = tuple(_spec(output, value) for output, value in results)
         scope, kind = _scope(node)
         aliases = _shared(results[0][1], record, self.live) if results else None
-        known = {"outputs": outputs, "scope": scope, "scope_type": kind, "aliases": aliases}
+        known = {"outputs": outputs, "scope": scope, "scope_type": kind, "aliases": aliases, "draws": _draws(target, node)}
         self.nodes.append(record.model_copy(update=known))
         self.live |= dict(results)
         refs = tuple(ValueRef(value=output) for output, _ in results)
@@ -355,6 +355,17 @@ def _is_identity(base: str, node: fx.Node) -> bool:
     if "dropout" in base:
         return node.args[2] is False or node.args[1] == 0.0  # type: ignore[return-value]
     return True
+
+
+def _draws(target: Any, node: fx.Node) -> bool:
+    """Whether the operator takes random numbers from torch's generator, called as it is."""
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [argument.name for argument in target._schema.arguments]
+    given = {argument.name: argument.default_value for argument in target._schema.arguments}
+    given |= dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    probability = next((given[name] for name in ("dropout_p", "dropout") if name in given), 1.0)
+    return probability != 0.0 and given.get("train") is not False
 
 
 def _written_later(node: fx.Node) -> bool:

@@ -114,8 +114,8 @@ class GraphReplay:
     """Records one call as a CUDA graph and replays it: one launch instead of hundreds.
 
     Inputs are copied into static buffers; outputs are copied out by the caller. It records again when a parameter, a buffer
-    or the device changes. What the call updates (state by key, inputs by position) is put back after warming up, so that one
-    call is one update.
+    or the device changes. What the call updates (state by key, inputs by position) and the state of the random generator are
+    put back after warming up, so that one call is one update.
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class GraphReplay:
         state = dict(self.program.named_parameters()) | dict(self.program.named_buffers())
         updated = [state[key].detach() for key in self.updated]
         saved = [tensor.clone() for tensor in updated]
+        drawn = torch.cuda.get_rng_state(device)
         current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         side.wait_stream(current)
         with torch.cuda.stream(side):
@@ -192,6 +193,7 @@ class GraphReplay:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(device), torch.cuda.graph(graph):
             self.outputs = self.compute(*self.static)
+        torch.cuda.set_rng_state(drawn, device)
         holders = [held for module in self.program.modules() for held in (module._parameters, module._buffers)]
         self.slots = [(held, name) for held in holders for name in held if held[name] is not None]
         self.seen = [held[name] for held, name in self.slots]  # kept alive, so that no new tensor takes an old address

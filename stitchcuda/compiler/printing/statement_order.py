@@ -1,7 +1,8 @@
 """Orders a program's statements: library operators and kernel calls, each after everything it depends on.
 
 A kernel call stands for the nodes between its inputs and its outputs. Nodes whose results nothing needs any more are left out;
-accesses to shared memory of which one writes (BatchNorm's statistics, in-place operators) keep the reference's order. Otherwise
+accesses to shared memory of which one writes (BatchNorm's statistics, in-place operators) and all draws of random numbers keep
+the reference's order. Otherwise
 statements come in the reference's order where the kernels allow it. It writes no text.
 
 Where to look next: `compiler/printing/program.py` (prints what this returns), `compiler/capture/dependencies.py` (what a node
@@ -11,6 +12,7 @@ writes).
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +56,7 @@ def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...
     gone = {node.name for call in calls for node in call.covered if writes(node)}
 
     units: dict[str, Unit] = {}
-    pending: list[Unit] = [node for node in graph.nodes if writes(node) and node.name not in gone]
+    pending: list[Unit] = [node for node in graph.nodes if (node.draws or writes(node)) and node.name not in gone]
     pending += [call for call in calls if call.of_role("inout")]
 
     def need(value: str) -> None:
@@ -159,6 +161,9 @@ def _sorted(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall])
             elif value in producer:
                 before[unit.name].add(producer[value].name)
     _keep_memory_order(graph, units, made, before)
+    drawing = [node.name for node in graph.nodes if node.draws]
+    for earlier, later in itertools.pairwise(drawing):
+        before[later].add(earlier)
     place = {
         unit.name: min([position[producer[value].name] for value in unit.of_role("out")] or [position[unit.covered[0].name]])
         if isinstance(unit, KernelCall)

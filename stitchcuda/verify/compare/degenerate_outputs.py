@@ -62,15 +62,18 @@ def _explain(
     if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed, device=device).ok for a, b in values):
         largest = float(exact.abs().max())
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"
-    if len(values) > 1 and _same(name, values[1][1], values[0], allowed, device):
-        return "is the same for different inputs"
-    if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed, device):
-        return f"does not depend on the reference's {counted(parameters, 'parameter')}"
-    return ""
+    if len(values) > 1 and (figures := _how_same(name, values[1][1], values[0], allowed, device)):
+        return f"is the same for different inputs{figures}"
+    if reweighed is None or not bound.eps(own.dtype):
+        return ""
+    figures = _how_same(name, reweighed, values[0], allowed, device)
+    return f"does not depend on the reference's {counted(parameters, 'parameter')}{figures}" if figures else ""
 
 
-def _same(
+def _how_same(
     name: str, other: torch.Tensor, answers: tuple[torch.Tensor, torch.Tensor], allowed: Bound, device: str
-) -> bool:
+) -> str:
+    """Returns by how much another output differs, in words, if it would pass as this one; else ""."""
     own, exact = answers
-    return bound.judge(name, other.to(own.device, own.dtype), own, exact, allowed, device=device).ok
+    judged = bound.judge(name, other.to(own.device, own.dtype), own, exact, allowed, device=device)
+    return f" (it changes by {judged.max_error:.3g} at most, {judged.max_bound:.3g} allowed)" if judged.ok else ""

@@ -75,6 +75,7 @@ class InputSet:
     output_facts: tuple[TensorFacts, ...]
     variant: str = GIVEN
     seed: int = 0                          # for the reference's get_inputs()
+    draw_seed: int | None = None           # of torch's generators before a call; None: the reference draws nothing
 
     @property
     def lenient(self) -> bool:
@@ -100,6 +101,7 @@ class Construction(Answer):
     state: tuple[ReferenceTensor, ...] = ()  # the entries of its state_dict, in their order
     gpu: str = ""                          # the GPU's UUID
     gpu_memory: int = 0                    # bytes of the GPU's memory, below the user's limit; 0: there is no GPU
+    draws: tuple[str, ...] = ()            # operators with which forward draws random numbers; known once it was examined
 
     @property
     def state_names(self) -> list[str]:
@@ -118,8 +120,15 @@ class LoadReference(Request[Construction]):
 
 
 @dataclass(frozen=True)
-class Examine(Request[Done]):
-    """Runs the reference: whether it raises, and whether its outputs repeat."""
+class Examined(Answer):
+    """`draws`: operators with which forward draws random numbers from torch's generators."""
+
+    draws: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Examine(Request[Examined]):
+    """Runs the reference: whether it raises, whether its outputs repeat, and what it draws."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +178,7 @@ class Expect(Request[Expected]):
     sizes: tuple[tuple[int, int, int], ...] = ()   # (tensor, axis, length) to cut or tile the inputs to
     usual: float = 0.0
     names: tuple[str, ...] | None = None   # the outputs that a variant must have
+    draw_seed: int | None = None           # for a reference that draws; None: one that follows from `seed`
 
 
 @dataclass(frozen=True)

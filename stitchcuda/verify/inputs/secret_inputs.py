@@ -195,6 +195,9 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
         reweighed = requests.Reweighed()
     has_inputs = any(tensor.bytes for tensor in first.input_facts)
     sets = secret_inputs.sets[: 2 if has_inputs else 1]
+    if first.draw_seed is not None and has_inputs:        # with the same draws, so that only the inputs differ
+        variants, seed = [sets[1].variant, GIVEN], sets[1].seed
+        sets[1] = draw_set(ask, secret_inputs, variants=variants, seed=seed, draw_seed=first.draw_seed)
     answer = ask(requests.FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
     names, found = answer.judged, answer.found
     kinds = zip(first.names, first.output_facts, strict=True)  # what a call writes, such as running statistics, is judged too
@@ -290,24 +293,25 @@ def _with_and_without_masks(variant: str) -> list[str]:
 
 def draw_set(
     ask: Ask, secret_inputs: SecretInputs, *, variants: Sequence[str], seed: int | None = None,
-    sizes: Sequence[tuple[int, int, int]] = (),
+    sizes: Sequence[tuple[int, int, int]] = (), draw_seed: int | None = None,
 ) -> InputSet:  # fmt: skip
     """Draws an input set of the first of `variants` for which the reference works. It is not added to `secret_inputs.sets`.
 
-    `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut or tile the inputs to. Raises
-    `BadInput` if the reference fails on the last variant too.
+    `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut or tile the inputs to. `draw_seed`:
+    for a reference that draws random numbers in forward, else one that follows from `seed`. Raises `BadInput` if the reference
+    fails on the last variant too.
     """
     seed = secrets.randbits(31) if seed is None else seed
     try:
         names = secret_inputs.sets[0].names if secret_inputs.sets else None
         drawn = ask(
-            requests.Expect(seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names)
+            requests.Expect(seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names, draw_seed)
         )
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
         if error.late or len(variants) < 2:
             raise
         secret_inputs.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
-        return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes)
+        return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes, draw_seed=draw_seed)
     for note in drawn.skipped:
         secret_inputs.remark(note)
     if not sizes:

@@ -91,12 +91,14 @@ def is_rollable(tensor: torch.Tensor) -> bool:
 
 
 def roll(tensors: list[torch.Tensor], may: list[bool], by: int) -> list[torch.Tensor]:
-    """Rolls the tensors for which `may` is true along their first axis, for calls that are neither timed nor compared. Returns
-    copies of these, and the others themselves."""
-    return [
-        torch.empty_like(tensor).copy_(tensor.roll(by, 0)) if rolls else tensor
-        for tensor, rolls in zip(tensors, may, strict=True)
-    ]
+    """Returns copies in the same layout, rolled along their first axis where `may` is true, for calls that are not timed. What
+    a call writes into them does not reach the next one."""
+    made = allocate_like(tensors)
+    refresh(made, tensors, 0, [], scaled=False)
+    for new, tensor, rolls in zip(made, tensors, may, strict=True):
+        if rolls and by:
+            new.data.copy_(tensor.roll(by, 0))
+    return made
 
 
 def _sampled(tensor: torch.Tensor, seed: int) -> torch.Tensor:

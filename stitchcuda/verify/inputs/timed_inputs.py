@@ -72,6 +72,7 @@ class TimedInputs:
         return PrepareTiming(
             inputs=list(lent),
             structures=[input_set.structure for input_set in self.sets],
+            draw_seeds=[input_set.draw_seed for input_set in self.sets],
             moving=self.moving,
             scaled=self.scaled,
             restore=[name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],

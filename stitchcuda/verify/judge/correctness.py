@@ -85,6 +85,8 @@ def check(
             reasons = _overwritten(trial, secret_inputs.sets[0])
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
+    if reasons and (drawn := trial.what_is_drawn()):
+        reasons.append(f"{drawn}: a program must draw the same ones, with the same torch functions, shapes and order")
     result = CheckResult(
         ok=not reasons,
         tier=trial.tier,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -286,7 +287,10 @@ class JudgeResources:
                 )  # fmt: skip
                 shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.built.gpu)  # one per process: turns nest
                 with self.turn():
-                    shared.reference.ask(requests.Examine(), seconds=self.limits.baseline_s, doing="running forward")
+                    examined = shared.reference.ask(
+                        requests.Examine(), seconds=self.limits.baseline_s, doing="running forward"
+                    )
+                shared.built = dataclasses.replace(shared.built, draws=examined.draws)
             except WorkerFailed as failure:
                 self.drop_reference()
                 raise _explained(failure) from failure

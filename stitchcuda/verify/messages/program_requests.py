@@ -108,13 +108,15 @@ class CallProgram(Request[Called]):
     """Call forward, and write outputs, inputs and state to the last three blocks.
 
     `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: keep the outputs
-    alive for `RereadOutputs`. `state_key`: of the digests.
+    alive for `RereadOutputs`. `state_key`: of the digests. `draw_seed`: for torch's generators, before the call; None: they are
+    left alone.
     """
 
     inputs: TensorBlock
     structure: Any                         # of the arguments
     same_addresses: bool
     hold: bool
+    draw_seed: int | None
     state_key: str
     outputs: TensorBlock
     inputs_after: TensorBlock
@@ -131,12 +133,13 @@ class Repeated(WrittenTensors):
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatCalls(Request[Repeated]):
-    """Make up to `calls` calls within `budget_s` seconds, one of them on `inputs`, which is written."""
+    """Make up to `calls` calls within `budget_s` seconds, one of them on `inputs` and with `draw_seed`, which is written."""
 
     inputs: TensorBlock
     structure: Any
     calls: int
     budget_s: float
+    draw_seed: int | None
     state_key: str
     outputs: TensorBlock
     inputs_after: TensorBlock
@@ -204,6 +207,7 @@ class ProfileCall(Request[Traced]):
 
     inputs: TensorBlock
     structure: Any
+    draw_seed: int | None
     outputs: TensorBlock
 
 

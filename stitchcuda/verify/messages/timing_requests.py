@@ -33,6 +33,7 @@ class PrepareTiming(Request[TimingPrepared]):
 
     inputs: list[TensorBlock]              # of each set
     structures: list[Any]                  # of the arguments of each set
+    draw_seeds: list[int | None]           # of each set; a call's seed follows from its turn too
     moving: list[list[int]]                # the tensors that a turn rolls: [position, axis, …] of each
     scaled: bool                           # whether a turn scales floats too
     restore: list[str]                     # buffers and parameters that a call changes and that are put back

@@ -26,7 +26,7 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
-from stitchcuda.verify.inputs import timed_contents
+from stitchcuda.verify.inputs import draw_seeds, timed_contents
 from stitchcuda.verify.integrity import device_time, tampering
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
@@ -188,6 +188,7 @@ class ProgramWorker:
             poison_cached()
         launched, touched = loaded_runtime.launches(), loaded_runtime.host_bytes()
         recorder = DispatchRecorder(watch=self._target == "sim")
+        draw_seeds.seed_generators(request.draw_seed)
         with torch.no_grad(), recorder, interceptor.running(traffic):
             structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
             copies = self._copies(outputs) # while operators are recorded: none may come between
@@ -290,6 +291,8 @@ class ProgramWorker:
             given = timed_contents.roll(tensors, rollable, 0 if compared else done + 1)
             args, kwargs = wire.decode(request.structure, [alias(tensor) for tensor in given], self._device)
             self._restore()
+            if request.draw_seed is not None:
+                draw_seeds.seed_generators(request.draw_seed if compared else secrets.randbits(62))
             with torch.no_grad(), interceptor.running():
                 found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
@@ -316,6 +319,10 @@ class ProgramWorker:
         structure: Any = None
         returned: list[NativeCopy] = []
 
+        def call() -> timed_calls.EncodedResult:
+            draw_seeds.seed_generators(request.draw_seed)
+            return timed_calls.encode(program(*args, **kwargs))
+
         def renew() -> None:
             for old, new in zip(tensors, asked, strict=True):
                 _overwrite(old, new)
@@ -327,9 +334,7 @@ class ProgramWorker:
             return count_on_gpu(returned)
 
         with torch.no_grad(), interceptor.running():
-            found = device_time.record(
-                lambda: timed_calls.encode(program(*args, **kwargs)), restore=self._restore, renew=renew, keep=keep
-            )
+            found = device_time.record(call, restore=self._restore, renew=renew, keep=keep)
         outputs = fill(request.outputs, [copy.tensor() for copy in returned])
         return Traced(**vars(found), structure=structure, outputs=outputs)
 

@@ -147,6 +147,8 @@ class Trial:
         _check_tampering(loaded.tampered)
         self.spare, self.alike = loaded.spare, loaded.alike
         self.notes += [note for _, built in self._worker.builds for note in built.notes]
+        if self.built.draws:
+            self.remark(f"{self.what_is_drawn()}: torch's generators were in the same secret state before both sides' calls")
         if program.is_file():
             self._note_state(kept, loaded)
 
@@ -180,7 +182,7 @@ class Trial:
         inputs, rooms = self._prepare(given)
         request = CallProgram(
             inputs=inputs, structure=given.structure, same_addresses=same_addresses, hold=hold,
-            state_key=self._secret_inputs.state.key, **rooms,
+            draw_seed=given.draw_seed, state_key=self._secret_inputs.state.key, **rooms,
         )  # fmt: skip
         reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
         _check_tampering(reply.tampered)
@@ -237,7 +239,7 @@ class Trial:
         inputs, rooms = self._prepare(given)
         request = RepeatCalls(
             inputs=inputs, structure=given.structure, calls=calls, budget_s=seconds,
-            state_key=self._secret_inputs.state.key, **rooms,
+            draw_seed=given.draw_seed, state_key=self._secret_inputs.state.key, **rooms,
         )  # fmt: skip
         reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
         _check_tampering(reply.tampered)
@@ -273,7 +275,7 @@ class Trial:
         """
         made = self._ask(Lend((given.inputs,), {"outputs": given.most_bytes}))
         (inputs,), rooms = made.blocks, made.rooms
-        request = ProfileCall(inputs=inputs, structure=given.structure, **rooms)
+        request = ProfileCall(inputs=inputs, structure=given.structure, draw_seed=given.draw_seed, **rooms)
         self.traced = traced = self._worker.ask(
             request, seconds=self._limits.call_s, doing="running forward under the profiler"
         )
@@ -353,6 +355,11 @@ class Trial:
                     raise
                 return changed
         return True
+
+    def what_is_drawn(self) -> str:
+        """Returns "the reference draws random numbers (randn) in forward", or "" where it draws none."""
+        drawn = shorten_list(self.built.draws)
+        return f"the reference draws random numbers ({drawn}) in forward" if self.built.draws else ""
 
     def remark(self, note: str) -> None:
         """Adds a note, unless it is empty or there already."""

@@ -69,8 +69,9 @@ class Comparisons:
         self._digests: tuple[str, dict[str, str]] = "", {}  # of the parameters in the block of this key, by name
 
     def keep(
-        self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0
-    ) -> InputSet:
+        self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0,
+        draw_seed: int | None = None,
+    ) -> InputSet:  # fmt: skip
         """Puts a new set into blocks, and measures the reference's own errors."""
         owns, truths = list(expected.values()), list(exact.values())
         blocks = [self._blocks.pack(tensors) for tensors in (inputs, owns, truths)]
@@ -83,7 +84,7 @@ class Comparisons:
         return InputSet(
             inputs=blocks[0], structure=structure, names=tuple(expected), expected=blocks[1], exact=blocks[2],
             measures=measures, input_facts=tuple(map(_facts, inputs)), output_facts=tuple(map(_facts, owns)),
-            variant=variant, seed=seed,
+            variant=variant, seed=seed, draw_seed=draw_seed,
         )  # fmt: skip
 
     def receive(self, request: requests.Receive) -> requests.Received:

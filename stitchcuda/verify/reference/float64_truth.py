@@ -9,6 +9,7 @@ Where to look next: `verify/compare/bound.py` (the bound), `verify/reference/ref
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +21,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stitchcuda.compiler.capture.kept_attributes import kept_attributes
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
 from stitchcuda.verify.messages import gpu_memory
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
+from stitchcuda.verify.reference.random_draws import RandomDraws, ReplayedDraws, draws
 
 _WIDER = {
     torch.float32: torch.float64,
@@ -41,8 +44,8 @@ _HIGHER_ORDER = re.compile(r"There was no rule registered for HigherOrderOperato
 def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
     """Returns the tensors of a nested result by path: `output`, `output.0`, `output.logits.1`. A part that is None is skipped.
 
-    Raises `BadInput` for sparse, nested or quantised tensors, and for anything that is no tensor and no nested tuple, list or
-    dict of tensors.
+    Raises `BadInput` for sparse, nested or quantised tensors, and for anything that is no tensor and no nested tuple, list,
+    dict or dataclass of tensors.
     """
     if result is None:
         return {}
@@ -52,12 +55,14 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
         return {name: result}
     if isinstance(result, dict):
         parts = [(str(key), part) for key, part in result.items()]
+    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
+        parts = [(field.name, getattr(result, field.name)) for field in dataclasses.fields(result)]
     elif isinstance(result, tuple | list):
         parts = [(str(position), part) for position, part in enumerate(result)]
     else:
         raise BadInput(
             f"The reference gives an object of type {type(result).__name__} as {name}; "
-            "return tensors or nested tuples, lists or dicts of them."
+            "return tensors or nested tuples, lists, dicts or dataclasses of them."
         )
     return {key: value for label, part in parts for key, value in name_outputs(part, f"{name}.{label}").items()}
 
@@ -65,7 +70,7 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
 def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
     """Returns the named outputs of one call, without gradients, plus the new values of what the call wrote: `buffer:KEY` for
     buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
-    with _private_state(module):
+    with private_state(module):
         return _call_and_compare(module, *copy_arguments((args, kwargs)))
 
 
@@ -83,10 +88,12 @@ def in_precision(precision: Precision, device: str) -> AbstractContextManager[An
 
 
 def run_in_precision(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, device: str
-) -> dict[str, Tensor]:
-    """Returns what `run` returns, with autocast to `precision`, in the dtypes that the outputs have without it."""
-    with in_precision(precision, device):
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, device: str,
+    drawn: RandomDraws | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Returns what `run` returns, with autocast to `precision`, in the dtypes that the outputs have without it. `drawn`:
+    records the random numbers that are drawn, after its seed."""
+    with in_precision(precision, device), drawn.recorded() if drawn else nullcontext():
         found = run(module, args, kwargs)
     if precision not in AUTOCAST:
         return found
@@ -94,36 +101,44 @@ def run_in_precision(
     return {name: value.to(plain[name].dtype) for name, value in found.items()}
 
 
-def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
-    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`.
+def second_run(
+    module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any], seed: Callable[[], None] = lambda: None
+) -> dict[str, Tensor]:
+    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`. `seed` is called between the two.
 
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
     """
-    with _private_state(module) as renew:
+    with private_state(module) as renew:
         given, named = copy_arguments(first)
         with torch.no_grad():
             module(*given, **named)
         del given, named
         renew()
+        seed()
         return _call_and_compare(module, *copy_arguments(second))
 
 
 def run64(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cpu: bool = False
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cpu: bool = False, drawn: RandomDraws | None = None
 ) -> dict[str, Tensor]:
     """Returns what `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types.
 
-    `on_cpu`: it is computed there, wherever module and inputs are, and stays there. Raises `BadInput` where the forward
+    `on_cpu`: it is computed there, wherever module and inputs are, and stays there. `drawn`: random numbers that were recorded
+    in the reference's own precision; they are used in place of new ones. Raises `BadInput` where the forward
     reinterprets bits (`view(dtype)`) or uses a higher-order operator such as `torch.cond`.
     """
     def convert(tensor: Tensor) -> Tensor:
         return _widen(tensor.cpu() if on_cpu else tensor)
 
     given, named = replace_tensors(copy_arguments((args, kwargs)), convert)
+    replay = drawn.replay() if drawn else None
     try:
-        with _private_state(module, convert), _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
-            return _call_and_compare(module, given, named)
+        with private_state(module, convert), _default_dtype(torch.float64), _Promotion(replay):
+            outputs = _call_and_compare(module, given, named)
+        if replay:
+            replay.check_all_used()
+        return outputs
     except NotImplementedError as error:
         if operator := higher_order_operator(str(error)):
             raise BadInput(
@@ -141,7 +156,7 @@ def higher_order_operator(complaint: str) -> str:
 
 
 @contextmanager
-def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None = None) -> Iterator[Callable[[], None]]:
+def private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None = None) -> Iterator[Callable[[], None]]:
     """A context in which the module's parameters and buffers hold copies, converted if that is asked for. Afterwards they hold
     what they held, and the modules have the attributes that they had. Yields what gives them fresh copies again.
 
@@ -150,8 +165,6 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
     """
     tensors = list({id(tensor): tensor for tensor in _state(module).values()}.values())
     values = [tensor.data for tensor in tensors]
-    groups = [group for part in module.modules() for group in (part._parameters, part._buffers, part._modules, vars(part))]
-    before = [(group, dict(group)) for group in groups if type(group) is dict]
     kept = [value.to("cpu", copy=True) for value in values] if convert is None and _is_scarce(values) else None
 
     def renew() -> None:
@@ -166,13 +179,11 @@ def _private_state(module: nn.Module, convert: Callable[[Tensor], Tensor] | None
             tensor.data = convert(copied) if convert else copied
 
     try:
-        if kept is None:
-            renew()
-        yield renew
+        with kept_attributes(module):
+            if kept is None:
+                renew()
+            yield renew
     finally:
-        for group, held in before:
-            group.clear()
-            group.update(held)
         if kept is not None:
             renew()
         for tensor, value in zip(tensors, values, strict=True):
@@ -254,8 +265,13 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that hands every operator float64 tensors and dtypes only, whatever the module asked for.
 
-    Arguments that an operator writes to are left as they are: a copy would be written to in their place.
+    Arguments that an operator writes to are left as they are: a copy would be written to in their place. With a `replay`,
+    operators that draw random numbers give those of a call that was recorded.
     """
+
+    def __init__(self, replay: ReplayedDraws | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._replay = replay
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.view.dtype:
@@ -264,6 +280,8 @@ class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
         names = [argument.name for argument in func._schema.arguments]
         wide = [item if name in written else self._wide(item) for name, item in zip(names, args, strict=False)]
         named = {name: item if name in written else self._wide(item) for name, item in (kwargs or {}).items()}
+        if self._replay and draws(func, wide):
+            return self._wide(self._replay.draw(func, wide, named))
         return func(*wide, **named)
 
     def _wide(self, item: Any) -> Any:

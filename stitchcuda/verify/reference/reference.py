@@ -1,8 +1,9 @@
 """Loads the reference from a KernelBench-style `.py` file or a cloudpickle `.pkl`, and draws its inputs for any seed.
 
 It runs in worker processes only, because loading a reference executes its code. Whatever is wrong with a reference is raised as
-a `BadInput` with one sentence. A reference is refused when two calls on the same inputs differ by more than NOISE (relative
-norm), or when a call changes what a later one computes. It captures no graph and judges no program.
+a `BadInput` with one sentence. A reference is refused when two calls on the same inputs, with torch's generators in the same
+state, differ by more than NOISE (relative norm), or when a call changes what a later one computes. It captures no graph and
+judges no program.
 Where to look next: `verify/reference/float64_truth.py` (calling it, also in float64), `compiler/capture/capture.py` (capture),
 `verify/reference/reference_worker.py` (the process).
 """
@@ -33,19 +34,34 @@ from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_
 from stitchcuda.verify.reference.argument_mismatch import explain_mismatch
 from stitchcuda.verify.reference.float64_truth import run, second_run
 from stitchcuda.verify.reference.load_timeout import time_limit
+from stitchcuda.verify.reference.random_draws import RandomDraws, generator_states, same_states
 
 WEIGHT_SEED = 20260302
 """Seeds the reference's code and constructor, so that every process builds the same weights."""
+_DRAW_SEED = 20260303                      # of torch's generators before each call of `Reference.examine`
 NOISE = 1e-2
 """Relative difference (Frobenius norm) of two runs on equal inputs up to which they differ by summation order (atomics) only;
 more is taken for random numbers."""
 
+_NO_GPU = (
+    '; there is no GPU here: remove .cuda() and device="cuda" (inputs and Model are moved to the GPU where there is one; in '
+    "forward, use an input's device)"
+)
+_REMEDIES = {
+    **dict.fromkeys(("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available"), _NO_GPU),
+    "to be on the same device": "; keep constants of Model with register_buffer, which moves with it, or use an input's device",
+}
+"""What to do, by a part of torch's message."""
+
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reference:
-    """A loaded reference. `module` is in the mode it was constructed in and on `device`, its parameters without gradients."""
+    """A loaded reference. `module` is in the mode it was constructed in and on `device`, its parameters without gradients.
+
+    `draws`: the operators with which a call draws from torch's generators, as far as `examine` saw; () before it is called.
+    """
 
     module: nn.Module
     path: Path
@@ -55,6 +71,7 @@ class Reference:
     make_inputs: Callable[[int], Inputs]
     init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
     seconds: float = 0.0  # time limit for a call of get_inputs(); 0: none
+    draws: tuple[str, ...] = ()
 
     def inputs(self, seed: int) -> Inputs:
         """Returns (args, kwargs) for `seed`, on the reference's device, without gradients.
@@ -73,10 +90,20 @@ class Reference:
         """Runs the reference and returns its named outputs, or says in a `BadInput` why it cannot be judged: it raises, it
         returns something else than tensors, nothing but empty tensors, or other results for the same inputs.
 
-        Single tensors without elements are allowed, as inputs and as outputs.
+        Single tensors without elements are allowed, as inputs and as outputs. What is drawn from torch's generators is the
+        same in each call.
         """
         args, kwargs = self.inputs(seed)
+        _seed(1)
+        before = generator_states()
         first = self._call(args, kwargs, 1)
+        if not same_states(before, generator_states()):
+            drawn = RandomDraws(_DRAW_SEED)
+            _seed(1)
+            with self.explained(args, kwargs), drawn.recorded():
+                recorded = run(self.module, args, kwargs)
+            self.draws = tuple(dict.fromkeys(drawn.names))
+            first = recorded if self.draws else first
         if all(tensor.numel() == 0 for tensor in first.values()):
             raise BadInput(f"The reference {self.path.name} returns only empty tensors: there is nothing to compute.")
         second = self._call(args, kwargs, 2)
@@ -84,13 +111,14 @@ class Reference:
             repeatable = _alike(first, self._call(args, kwargs, 1), exact=True)
             if repeatable or not _alike(first, second, exact=False):
                 raise BadInput(
-                    f"The reference {self.path.name} gives different results for the same inputs: it draws random numbers "
-                    "(dropout in training mode?). Call .eval() in its constructor, or set the probability to 0."
+                    f"The reference {self.path.name} gives different results for the same inputs: it draws random numbers with "
+                    "Python's random, numpy or a generator of its own, reads a clock, or uses memory that nothing wrote. Draw "
+                    "with torch's own generator (torch.randn, dropout), or take such values as inputs."
                 )
         others = self.inputs(seed + 1)
         _seed(1)
         with self.explained(args, kwargs):
-            again = second_run(self.module, others, (args, kwargs))
+            again = second_run(self.module, others, (args, kwargs), lambda: self._seed_call(1))
         if not _alike(first, again, exact=False):
             raise BadInput(
                 f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a "
@@ -98,8 +126,14 @@ class Reference:
             )
         return first
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> dict[str, Tensor]:
+    def _seed_call(self, seed: int) -> None:
+        """Seeds `random`, numpy and torch with `seed`; torch always alike where the reference is known to draw with it."""
         _seed(seed)
+        if self.draws:
+            torch.manual_seed(_DRAW_SEED)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> dict[str, Tensor]:
+        self._seed_call(seed)
         with self.explained(args, kwargs):
             return run(self.module, args, kwargs)
 
@@ -317,4 +351,5 @@ def describe_error(path: Path, error: BaseException) -> str:
     if lack := out_of_memory.describe_request(error):
         return f"MemoryError: {lack}{where}"
     message = " ".join(str(error).split())[:300].rstrip(".")
-    return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"
+    remedy = next((remedy for said, remedy in _REMEDIES.items() if said in message), "")
+    return f"{type(error).__name__}: {message}{where}{remedy}" if message else f"{type(error).__name__}{where}"

@@ -11,7 +11,6 @@ Where to look next: `verify/reference/reference.py` and `verify/reference/float6
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import resource
 import traceback
@@ -22,11 +21,10 @@ from typing import Any, TypeVar
 import torch
 from safetensors.torch import save_file
 
-from stitchcuda.compiler.capture.module_copy import copy_module
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
+from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
-from stitchcuda.verify.inputs import timed_contents, variants
 from stitchcuda.verify.inputs.input_ranges import InputRanges
 from stitchcuda.verify.inputs.reference_requests import Construction, InputSet
 from stitchcuda.verify.integrity import device_time
@@ -35,13 +33,14 @@ from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import gpu_memory, host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.judge_requests import ReferenceFacts
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
-from stitchcuda.verify.messages.request import Answer, Done, Failed, Request, read
+from stitchcuda.verify.messages.request import Answer, Failed, Request, read
 from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import AnswerLost, Comparisons
-from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, run, run64, run_in_precision
+from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, private_state, run, run64, run_in_precision
+from stitchcuda.verify.reference.random_draws import RandomDraws
 from stitchcuda.verify.reference.range_search import search_ranges
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
@@ -129,7 +128,7 @@ class ReferenceWorker:
             gpu_memory=gpu_memory.free_and_total()[1] if self._target == "cuda" else 0,
         )
 
-    def examine(self, request: requests.Examine) -> Done:
+    def examine(self, request: requests.Examine) -> requests.Examined:
         reference = self._loaded()
         reference.examine()
         if self._small:                    # so that it leaves a program as much as the reference itself needs
@@ -141,7 +140,7 @@ class ReferenceWorker:
             self.blocks.forward_bytes = torch.cuda.max_memory_allocated() - before
             self.blocks.state_bytes = self._state.size
             self._state.reset()
-        return Done()
+        return requests.Examined(reference.draws)
 
     def capture(self, request: requests.CaptureReference) -> ReferenceFacts:
         from stitchcuda.compiler.capture import capture
@@ -154,14 +153,11 @@ class ReferenceWorker:
             constants = request.constants
             save_file({key: value.detach().cpu().contiguous().clone() for key, value in traced.constants.items()}, constants)
         on_gpu = self._target == "cuda"
-        facts = ReferenceFacts(
+        return ReferenceFacts(
             capture=traced.graph.model_dump_json(), constants=constants, torch=torch.__version__, sha=reference.sha,
             device=torch.cuda.get_device_name() if on_gpu else self._device,
             eager_ms=self._eager_ms(args, kwargs) if on_gpu else None,
         )  # fmt: skip
-        del traced
-        gc.collect()                       # the copy of the module that was traced is part of a cycle
-        return facts
 
     def renew(self, request: requests.Renew) -> requests.Renewed:
         """Parameters and buffers get generic values, as far as the reference stands them; notes of the answer say where not."""
@@ -197,7 +193,9 @@ class ReferenceWorker:
         except WireError as error:
             name = self._loaded().path.name
             raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
-        made = self.comparisons.keep(structure, tensors, expected, exact, variant=variant, seed=request.seed)
+        made = self.comparisons.keep(
+            structure, tensors, expected, exact, variant=variant, seed=request.seed, draw_seed=self._draw_seed(request)
+        )
         skipped += self._ranges.notes if self._ranges else ()
         if self._on_cpu:
             skipped.append("limited: float64 was computed on the CPU, because the GPU's memory does not suffice")
@@ -208,7 +206,7 @@ class ReferenceWorker:
     ) -> tuple[str, Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns (variant, inputs, outputs, float64 outputs) for the first variant that the reference can compute. Appends to
         `skipped` why those before were not taken."""
-        given = self._loaded().inputs(request.seed)
+        given, draw_seed = self._loaded().inputs(request.seed), self._draw_seed(request)
         *others, last = request.variants
         if others and self._ranges is None:
             self._ranges = self._find_ranges(request)
@@ -218,7 +216,7 @@ class ReferenceWorker:
             arguments = variants.vary(given, variant, generator, self._ranges or InputRanges())
             if arguments is None:
                 continue                   # nothing to vary this way
-            made = self._compute_or_say(arguments, request.usual)
+            made = self._compute_or_say(arguments, request.usual, draw_seed)
             if not isinstance(made, str) and tuple(made[0]) != request.names:
                 made = "it returns or writes other tensors"
             if not isinstance(made, str):
@@ -227,7 +225,12 @@ class ReferenceWorker:
                 skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({made})")
         with self._explained(*given):
             arguments = variants.resize(given, request.sizes)
-            return last, arguments, *self._compute(*arguments)
+            return last, arguments, *self._compute(*arguments, draw_seed=draw_seed)
+
+    def _draw_seed(self, request: requests.Expect) -> int | None:
+        if not self._loaded().draws:
+            return None
+        return draw_seeds.seed_for_inputs(request.seed) if request.draw_seed is None else request.draw_seed
 
     def _find_ranges(self, request: requests.Expect) -> InputRanges:
         """Finds out which inputs may leave the range that get_inputs() shows."""
@@ -235,7 +238,7 @@ class ReferenceWorker:
         reference = self._loaded()
 
         def judge(arguments: Any) -> dict[str, torch.Tensor] | str:
-            found = self._compute_or_say(arguments, request.usual)
+            found = self._compute_or_say(arguments, request.usual, self._draw_seed(request))
             return found if isinstance(found, str) else found[0]
 
         return search_ranges(
@@ -244,11 +247,11 @@ class ReferenceWorker:
         )  # fmt: skip
 
     def _compute_or_say(
-        self, arguments: Any, usual: float
+        self, arguments: Any, usual: float, draw_seed: int | None
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | str:
         """Returns the outputs for other inputs, also in float64, or why programs cannot be judged by them."""
         try:
-            expected, exact = self._compute(*arguments)
+            expected, exact = self._compute(*arguments, draw_seed=draw_seed)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -262,7 +265,7 @@ class ReferenceWorker:
         _, args, kwargs = self._arguments(request.given)
         parameters = self._state.change_far(request.seed)
         try:
-            exact = self._compute64(args, kwargs)
+            exact = self._compute(args, kwargs, draw_seed=request.given.draw_seed)[1]
         except Exception as error:
             self._check_alive(f"it raises {type(error).__name__}")
             if out_of_memory.is_out_of_memory(error):
@@ -282,8 +285,9 @@ class ReferenceWorker:
         timed_contents.refresh(tensors, sources, request.turn, request.moving, scaled=request.scaled)
         inputs = timed_contents.sample(tensors, request.sample)
         args, kwargs = wire.decode(structure, tensors, self._device)
+        draw_seed = draw_seeds.seed_for_turn(request.given.draw_seed, request.turn)
         try:
-            expected, exact = self._compute(args, kwargs)
+            expected, exact = self._compute(args, kwargs, draw_seed=draw_seed)
             finite = _finite(expected) + _finite(exact)
         except (RuntimeError, ValueError, IndexError) as error:
             self._check_alive(f"it raises {type(error).__name__}")
@@ -295,12 +299,14 @@ class ReferenceWorker:
         return requests.ExpectedTurned(self.comparisons.keep(structure, inputs, expected, exact), finite)
 
     def _compute(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, draw_seed: int | None
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names."""
+        """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names. With a
+        `draw_seed` both get the random numbers that are drawn after it in the reference's own precision."""
         reference = self._loaded()
-        expected = run_in_precision(reference.module, args, kwargs, self._precision, self._device)
-        exact = self._compute64(args, kwargs)
+        drawn = None if draw_seed is None else RandomDraws(draw_seed)
+        expected = run_in_precision(reference.module, args, kwargs, self._precision, self._device, drawn)
+        exact = self._compute64(args, kwargs, drawn)
         if any(value.device.type == "cpu" for value in exact.values()):
             expected = {name: value.cpu() for name, value in expected.items()}
         if list(exact) != list(expected):
@@ -313,17 +319,19 @@ class ReferenceWorker:
                 )
         return expected, exact
 
-    def _compute64(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def _compute64(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], drawn: RandomDraws | None
+    ) -> dict[str, torch.Tensor]:
         """Returns the reference's outputs in float64, which the CPU computes if the GPU's memory does not suffice."""
         module = self._loaded().module
         try:
-            return run64(module, args, kwargs)
+            return run64(module, args, kwargs, drawn=drawn)
         except RuntimeError as error:
             if self._device == "cpu" or not is_out_of_memory(error):
                 raise
         torch.cuda.empty_cache()           # outside of the handler, whose traceback holds the tensors
         self._on_cpu = True
-        return run64(module, args, kwargs, on_cpu=True)
+        return run64(module, args, kwargs, on_cpu=True, drawn=drawn)
 
     def give_memory_back(self) -> None:
         """Gives the GPU's memory that torch keeps unused back to the driver, if it is much: programs need some. On a small GPU
@@ -371,10 +379,9 @@ class ReferenceWorker:
             self._state.reset()
             return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
         moved: list[int] = []
-        module = copy_module(reference.module)
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
-        with self._explained(args, kwargs), torch.no_grad(), traffic:
-            module(*args, **kwargs)
+        with self._explained(args, kwargs), private_state(reference.module), torch.no_grad(), traffic:
+            reference.module(*args, **kwargs)
         return requests.ReferenceWork(sum(moved))
 
     def read_memory_needs(self, request: requests.ReadMemoryNeeds) -> requests.MemoryNeeds:
@@ -418,8 +425,13 @@ class ReferenceWorker:
         self._state.use(request.state)
         tensors, args, kwargs = self._arguments(request.given)
         module = self._loaded().module
+
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+            draw_seeds.seed_generators(request.given.draw_seed)
+            return run(module, args, kwargs)
+
         with self._in_precision():
-            found = ceiling.find_mattering(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
+            found = ceiling.find_mattering(call, args, kwargs, tensors)
         return requests.Mattering(tuple(found))
 
     def _eager_ms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:

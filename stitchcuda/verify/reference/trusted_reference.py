@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda.state import Precision
 from stitchcuda.verify.compare import bound
+from stitchcuda.verify.inputs.draw_seeds import seed_generators
 from stitchcuda.verify.reference.float64_truth import (
     AUTOCAST,
     allow_tf32,
@@ -28,6 +29,7 @@ from stitchcuda.verify.reference.float64_truth import (
     run64,
     run_in_precision,
 )
+from stitchcuda.verify.reference.random_draws import RandomDraws
 from stitchcuda.verify.reference.reference import load_reference
 
 SEEDS = (0, 1)                             # of the inputs that outputs are compared on; calls are timed on the first
@@ -47,8 +49,12 @@ class TrustedReference:
         inputs = [reference.inputs(seed) for seed in SEEDS]
         # Each (args, kwargs). Inputs of other shapes would make a compiler compile again.
         self.inputs = [given for given in inputs if _shapes(given) == _shapes(inputs[0])]
-        self._expected = [_on_cpu(run_in_precision(self.module, *given, precision, device)) for given in self.inputs]
-        self._exact = [_on_cpu(run64(self.module, *given)) for given in self.inputs]
+        self._draw_seed = SEEDS[0] if reference.draws else None
+        self._expected, self._exact = [], []
+        for given in self.inputs:
+            drawn = None if self._draw_seed is None else RandomDraws(self._draw_seed)
+            self._expected.append(_on_cpu(run_in_precision(self.module, *given, precision, device, drawn)))
+            self._exact.append(_on_cpu(run64(self.module, *given, drawn=drawn)))
         names = self._expected[0].keys()
         self._bounds = {
             name: bound.bound([own[name] for own in self._expected], [exact[name] for exact in self._exact]) for name in names
@@ -77,6 +83,7 @@ class TrustedReference:
         for given, expected, exact in zip(self.inputs, self._expected, self._exact, strict=True):
             args, kwargs = copy_arguments(given)
             self.restore()
+            seed_generators(self._draw_seed)
             with self.in_precision():
                 found = {name: value.clone() for name, value in name_outputs(call(*args, **kwargs)).items()}
             leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

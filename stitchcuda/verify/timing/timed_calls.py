@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from stitchcuda.verify.inputs import timed_contents
+from stitchcuda.verify.inputs.draw_seeds import seed_for_turn, seed_generators
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.program_requests import WrittenTensors
@@ -66,7 +67,7 @@ class TimedCalls:
         self._sets = [
             (unpack(inputs, device), structure) for inputs, structure in zip(request.inputs, request.structures, strict=True)
         ]
-        self._moving, self._scaled = request.moving, request.scaled
+        self._moving, self._scaled, self._draw_seeds = request.moving, request.scaled, request.draw_seeds
         self._call, self._clock, self._restore, self._device = call, clock, restore, device
         self._place = timed_contents.allocate_like(self._sets[0][0])
         self._spare: list[list[torch.Tensor]] = []  # for the calls at new addresses in the next block
@@ -77,6 +78,7 @@ class TimedCalls:
         self._result: object = None        # of the last call
         self._encoded: EncodedResult | None = None     # the same encoded, if that ran code of the program
         self._row: list[tuple[list[torch.Tensor], Any]] = []  # (contents, structure) of calls
+        self._row_seed: int | None = None  # of its last call
         self._spacer: torch.Tensor | None = None
         self._cores = os.sched_getaffinity(0)
         self.pinned = request.core in self._cores
@@ -130,6 +132,7 @@ class TimedCalls:
                     timed_contents.refresh(self._given, sources, turn, self._moving, scaled=self._scaled)
                     args, kwargs = wire.decode(structure, given, self._device)
                     self._restore()
+                seed_generators(seed_for_turn(self._draw_seeds[number], turn))
                 self._clock.settle()
                 if run:
                     if collects:
@@ -165,15 +168,19 @@ class TimedCalls:
                 given = timed_contents.allocate_like(sources)
                 timed_contents.refresh(given, sources, turn, self._moving, scaled=self._scaled)
                 self._row.append((given, structure))
+                self._row_seed = seed_for_turn(self._draw_seeds[number], turn)
             self._restore()
         self._clock.settle()
         return Done()
 
     def row(self) -> Done:
-        """Makes the calls that were laid, and waits for the device. The last outputs are copied."""
+        """Makes the calls that were laid, and waits for the device. The last outputs are copied; only before that call are
+        generators seeded, which takes time."""
         waiting = [wire.decode(structure, [alias(tensor) for tensor in given], self._device) for given, structure in self._row]
-        for args, kwargs in waiting:
+        for left, (args, kwargs) in zip(reversed(range(len(waiting))), waiting, strict=True):
             self._result = None            # so that memory for one result is enough
+            if not left:
+                seed_generators(self._row_seed)
             self._result = self._call(*args, **kwargs)
         self._encoded = None if _inert(self._result) else encode(self._result)
         self._given = self._row[-1][0]
