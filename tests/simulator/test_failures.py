@@ -208,3 +208,21 @@ def test_a_function_nobody_defines_is_named(tmp_path: Path) -> None:
         build_simulated([source], name="lost", cache=tmp_path / "cache", home=HOME)
     assert "undefined reference to elsewhere(float*): not defined in the program, nor by the simulator" in caught.value.log
     assert "undefined reference to cudaDeviceCanAccessPeer" in caught.value.log
+
+
+@pytest.mark.parametrize(("index", "where"), [
+    ("threadIdx.x + 40", "to byte 400"), ("threadIdx.x + 116", "to byte 464"), ("(int)threadIdx.x - 1", "before byte 0"),
+])  # fmt: skip
+def test_a_write_beyond_what_it_was_given(tmp_path: Path, index: str, where: str) -> None:
+    """What lies behind the memory is restored: the same launch fails each time, and one within bounds does not."""
+    kernel = f"__global__ void past(float* x, int n) {{ if (threadIdx.x < n) x[{index}] = 1; }}"
+    program = load(tmp_path, runs(kernel, """
+  static float* before = nullptr; static float* d = nullptr;
+  if (!d) { cudaMalloc(&before, 4096); cudaMalloc(&d, 400); }
+  past<<<1, 64>>>(d, n);"""))  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as caught:
+            program(OUT, None, OUT.clone(), 61 if "40" in index else 16)
+        told = f"simulator: kernel past writes out of bounds: {where} of device memory that has 400 bytes"
+        assert told in str(caught.value)
+    program(OUT, None, OUT.clone(), 0)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace stitchsim {
 
@@ -22,7 +23,9 @@ constexpr Address kApart = 1ul << 40;            // to the next place: a fork ma
 constexpr int kPlaces = 8;
 constexpr std::size_t kGrowth = 4 << 20;         // address space is taken in pieces of this size: it is bounded
 constexpr std::size_t kGivenBack = 32 << 20;     // pages of freed blocks from this size on go back to the system, as malloc does
+constexpr std::size_t kGuard = 64;               // bytes behind each block, at least, that nobody may write to
 constexpr std::size_t kNumber = 16;              // a block of this size is a number: torch makes one of each constant, on the host
+constexpr unsigned char kBehind = 0xff;          // the bytes of a guard: NaN in every floating-point type
 constexpr unsigned long kMost = 1ul << 48;       // of one report: a sum must not wrap around
 
 struct Block {
@@ -107,6 +110,16 @@ Address take(Memory& all, std::size_t span) {    // 0: none
   return begin;
 }
 
+// Returns how far behind the block's end the first byte was written, and undoes it; -1: nowhere.
+long written_behind(Address begin, const Block& block) {
+  auto* const tail = reinterpret_cast<unsigned char*>(begin + block.bytes);
+  const std::size_t length = block.span - block.bytes;
+  const auto* const found = std::find_if(tail, tail + length, [](unsigned char one) { return one != kBehind; });
+  if (found == tail + length) return -1;
+  std::memset(tail, kBehind, length);
+  return found - tail;
+}
+
 // Runs in the thread that touched closed memory; nothing here holds the mutex while it touches any.
 void touched(int, siginfo_t* info, void*) {
   Memory& all = memory();
@@ -143,7 +156,7 @@ void* allocate_device(std::size_t bytes) {
   Memory& all = memory();
   if (bytes == 0 || bytes > kMost) return nullptr;
   const Open open;
-  const std::size_t span = rounded(bytes, all.page);
+  const std::size_t span = rounded(bytes + kGuard, all.page);
   Address begin;
   {
     const std::lock_guard<std::mutex> lock(all.mutex);
@@ -151,8 +164,8 @@ void* allocate_device(std::size_t bytes) {
     if (begin == 0) return nullptr;
     all.blocks[begin] = {span, bytes};
   }
-  // Who reads beyond the end finds no zeros there.
-  std::memset(reinterpret_cast<void*>(begin + bytes), 0xff, span - bytes);
+  // Who reads beyond the end finds no zeros there, and who writes is found by `find_overrun`.
+  std::memset(reinterpret_cast<void*>(begin + bytes), kBehind, span - bytes);
   return reinterpret_cast<void*>(begin);
 }
 
@@ -166,6 +179,28 @@ bool free_device(void* pointer) {
   if (span >= kGivenBack) madvise(pointer, span, MADV_DONTNEED);
   give(all, reinterpret_cast<Address>(pointer), span);
   return true;
+}
+
+std::string find_overrun(const void* values, std::size_t bytes) {
+  Memory& all = memory();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  for (std::size_t at = 0; at + sizeof(Address) <= bytes; at += sizeof(Address)) {
+    Address value;
+    std::memcpy(&value, static_cast<const char*>(values) + at, sizeof value);
+    if (value < all.base || value >= all.top) continue;
+    auto block = all.blocks.upper_bound(value);
+    if (block == all.blocks.begin()) continue;
+    --block;
+    if (value >= block->first + block->second.span) continue;
+    const auto memory_of = " of device memory that has " + std::to_string(block->second.bytes) + " bytes";
+    if (const long behind = written_behind(block->first, block->second); behind >= 0)
+      return "writes out of bounds: to byte " + std::to_string(block->second.bytes + behind) + memory_of;
+    if (block == all.blocks.begin()) continue;
+    const auto before = std::prev(block);
+    if (before->first + before->second.span == block->first && written_behind(before->first, before->second) >= 0)
+      return "writes out of bounds: before byte 0" + memory_of;
+  }
+  return "";
 }
 
 bool is_device(const void* pointer) {

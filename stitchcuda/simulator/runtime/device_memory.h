@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace stitchsim {
 
@@ -20,6 +21,10 @@ class __attribute__((visibility("default"))) Open {
 __attribute__((visibility("default"))) void* allocate_device(std::size_t bytes);  // null: no memory, or none asked for
 __attribute__((visibility("default"))) bool free_device(void* pointer);           // false: not from here
 __attribute__((visibility("default"))) bool is_device(const void* pointer);
+
+// Looks for a write beyond the memory that a kernel's arguments point to, and undoes it. Returns what it finds as the rest of a
+// sentence, or "". `values`: the arguments, as they lie in memory.
+std::string find_overrun(const void* values, std::size_t bytes);
 
 }  // namespace stitchsim
 

@@ -110,6 +110,8 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
       give_up(error.what());
     }
   });
+  if (failure.empty())
+    if (const std::string overrun = find_overrun(values, bytes); !overrun.empty()) failure = std::string("kernel ") + kernel + " " + overrun;
   if (!failure.empty()) throw std::runtime_error("simulator: " + failure);
   launches++;
   blocks += total;

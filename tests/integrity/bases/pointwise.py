@@ -3,20 +3,21 @@ import torch, torch.nn as nn, torch.nn.functional as F
 from tvm_ffi.cpp import load_inline
 
 EXPRESSION = "v"
+GUARD = "if (i >= n) return;"
 CUDA = r"""
 using tvm::ffi::TensorView;
 __global__ void point(const float* x, const float* p, float* y, int n, int width) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= n) return;
+  GUARD
   float v = x[i], w = p[i % width];
   y[i] = EXPRESSION;
 }
 void run(TensorView x, TensorView p, TensorView y) {
   int n = (int)(x.size(0) * x.size(1)), width = (int)p.size(0);
   cudaStream_t stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(x.device().device_type, x.device().device_id));
-  point<<<(n + 255) / 256, 256, 0, stream>>>((float*)x.data_ptr(), (float*)p.data_ptr(), (float*)y.data_ptr(), n, width);
+  point<<<n / 256 + 1, 256, 0, stream>>>((float*)x.data_ptr(), (float*)p.data_ptr(), (float*)y.data_ptr(), n, width);
 }
-""".replace("EXPRESSION", EXPRESSION)
+""".replace("EXPRESSION", EXPRESSION).replace("GUARD", GUARD)
 module = load_inline("pointwise", cuda_sources=CUDA, functions=["run"])
 
 
