@@ -38,8 +38,11 @@ from stitchcuda.simulator.unsupported import refuse
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
          "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
+# For device code: a call before each access, which looks for races (runtime/race_check.h). No sanitizer is linked.
+WATCHED = ("-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
 # One library, which all modules of a process share.
-_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "block.cpp", "kernels.cpp", "grid.cpp")
+_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "race_check.cpp", "block.cpp", "kernels.cpp",
+         "grid.cpp")
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
 SHARED = homes.SHARED
@@ -75,12 +78,11 @@ def make_unit(
     """Reads a source, checks it, and rewrites it if it is CUDA. Returns what to compile; raises as `read_checked` does."""
     source = source.resolve()
     text = read_checked(source, (source.parent, *include_dirs, *within))
+    prelude: tuple[str, ...] = ("stitchsim/device.h",)
     if source.suffix in CUDA_SUFFIXES:
         text = rewrite_with_headers(text, source, include_dirs, cache, within)
-        prelude = "stitchsim/prelude.h"
-    else:
-        prelude = "stitchsim/device.h"
-    every = (*FLAGS, *base_includes(), *flags, "-include", prelude)
+        prelude = ("stitchsim/prelude.h", *WATCHED)
+    every = (*FLAGS, *base_includes(), *flags, "-include", *prelude)
     return CompileUnit(source, text, every, (*include_dirs, *within, *tvm_ffi()[0]))
 
 

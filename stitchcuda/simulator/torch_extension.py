@@ -23,6 +23,7 @@ from stitchcuda.simulator.build import (
     CUDA_SUFFIXES,
     FLAGS,
     SHARED,
+    WATCHED,
     base_includes,
     link,
     read,
@@ -134,7 +135,7 @@ def _flags(torch: Path) -> tuple[str, ...]:
     folders = (torch / "include", torch / "include" / "torch" / "csrc" / "api" / "include", python)
     system = (part for folder in folders for part in ("-isystem", str(folder)))
     return (
-        *FLAGS, f"-I{INCLUDE / 'torch_cuda'}", *base_includes(), *system, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H"
+        *FLAGS, *WATCHED, f"-I{INCLUDE / 'torch_cuda'}", *base_includes(), *system, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H"
     )  # fmt: skip
 
 

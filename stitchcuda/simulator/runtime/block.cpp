@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "diagnosis.h"
+#include "race_check.h"
 
 __thread uint3 threadIdx;
 __thread uint3 blockIdx;
@@ -80,6 +81,10 @@ bool Block::run(uint3 index) {
   failed_ = false;
   if (call_.settings.check) std::memset(here.dynamic_shared, 0xff, call_.dynamic_shared);
 
+  if (call_.races) {
+    const auto dynamic = reinterpret_cast<std::uintptr_t>(here.dynamic_shared);
+    begin_block_check(here.block_serial, {dynamic, dynamic + call_.dynamic_shared});
+  }
   running = this;
   fiber_ = &main_;
   while (returned_ < size_ && !failed_) {
@@ -97,6 +102,7 @@ bool Block::run(uint3 index) {
     }
   }
   running = nullptr;
+  end_block_check();
   if (failed_) {  // whatever the threads were doing is abandoned
     idle_.clear();
     for (auto& fiber : fibers_) {
@@ -210,6 +216,7 @@ void Block::release_barrier() {
   result_count_ = votes_;
   result_voters_ = at_barrier_;
   votes_ = at_barrier_ = 0;
+  pass_barrier();
   for (int thread : order_)
     if (states_[thread] == State::AtBarrier) make_ready(thread);
 }
@@ -264,6 +271,7 @@ void Block::check_complete(Warp& warp, int warp_index, Rendezvous& meeting) {
   meeting.arrived = 0;
   meeting.generation++;
   warp.open--;
+  pass_warp_operation(warp_index);
   for (int lane = 0; lane < 32; lane++) {
     const int thread = warp_index * 32 + lane;
     if (!(arrived >> lane & 1)) continue;
@@ -308,6 +316,7 @@ void Block::begin_shared(void* variable, std::size_t bytes) {
   if (static_bytes_ + call_.dynamic_shared > kSharedPerBlock)
     fail("static and dynamic shared memory together exceed " + std::to_string(kSharedPerBlock) + " bytes");
   if (call_.settings.check) std::memset(variable, 0xff, bytes);
+  know_shared(variable, bytes);
 }
 
 void Block::fail(const std::string& reason) {

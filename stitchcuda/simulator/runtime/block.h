@@ -26,6 +26,7 @@ struct GridCall {
   void (*thread)(const void* arguments);
   const void* arguments;
   Settings settings;
+  bool races;                                 // are looked for
 };
 
 class Block {

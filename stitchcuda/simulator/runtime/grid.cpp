@@ -14,6 +14,7 @@
 #include "block.h"
 #include "device_memory.h"
 #include "kernels.h"
+#include "race_check.h"
 #include "stitchsim/launch.h"
 
 namespace stitchsim {
@@ -79,14 +80,20 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
   if (Block::inside()) fail("a kernel was launched from a kernel; the simulator has no dynamic parallelism");
   if (record_error(judge(config)) != cudaSuccess) return;
   const Open open;
-  if (!count_launch(kernel, reinterpret_cast<const void*>(thread), values, bytes)) {
+  unsigned long* looked_at = nullptr;
+  if (!count_launch(kernel, reinterpret_cast<const void*>(thread), values, bytes, looked_at)) {
     launches++;
     return;
   }
 
-  const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, read_settings()};
+  const Settings settings = read_settings();
+  static std::mutex one_check_at_a_time;
+  std::unique_lock<std::mutex> checks(one_check_at_a_time, std::defer_lock);
+  const bool races = settings.check && *looked_at < kMost && checks.try_lock();
+  if (races) begin_race_check(kMost - *looked_at);
+  const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, settings, races};
   const auto total = static_cast<unsigned long long>(config.grid.x) * config.grid.y * config.grid.z;
-  const unsigned members = static_cast<unsigned>(std::min<unsigned long long>(call.settings.threads, total));
+  const unsigned members = races ? 1 : static_cast<unsigned>(std::min<unsigned long long>(call.settings.threads, total));
   Blocks queue(config.grid, call.settings, members);
   std::mutex mutex;
   std::string failure;
@@ -110,6 +117,10 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
       give_up(error.what());
     }
   });
+  if (races) {
+    *looked_at += end_race_check();
+    if (const std::string race = found_race(); failure.empty() && !race.empty()) failure = std::string("kernel ") + kernel + " " + race;
+  }
   if (failure.empty())
     if (const std::string overrun = find_overrun(values, bytes); !overrun.empty()) failure = std::string("kernel ") + kernel + " " + overrun;
   if (!failure.empty()) throw std::runtime_error("simulator: " + failure);

@@ -19,6 +19,7 @@ constexpr std::size_t kTable = 64 * 1024;  // tensors up to this size may be tab
 struct Kernel {
   std::string name;
   unsigned long launches = 0;
+  unsigned long looked_at = 0;
   bool skip = false;
 };
 
@@ -72,11 +73,12 @@ void find_tensors(const Book& book, const void* values, std::size_t bytes, bool 
 }
 }  // namespace
 
-bool count_launch(const char* text, const void* code, const void* values, std::size_t bytes) {
+bool count_launch(const char* text, const void* code, const void* values, std::size_t bytes, unsigned long*& looked_at) {
   Book& all = book();
   const std::lock_guard<std::mutex> lock(all.mutex);
   Kernel& kernel = launched(all, text, code);
   kernel.launches++;
+  looked_at = &kernel.looked_at;         // a deque's elements stay where they are
   if (!all.tensors.empty()) {
     Ranges found;
     find_tensors(all, values, bytes, true, found);
@@ -123,5 +125,6 @@ unsigned long stitchsim_take_bytes() {
   const unsigned long counted = book().bytes;
   book().bytes = 0;
   book().tensors.clear();
+  for (stitchsim::Kernel& kernel : book().kernels) kernel.looked_at = 0;
   return counted;
 }

@@ -1,0 +1,223 @@
+#include "race_check.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <unordered_map>
+
+#include "device_memory.h"
+#include "stitchsim/thread.h"
+
+namespace stitchsim {
+
+namespace {
+constexpr std::uintptr_t kWord = 4;
+constexpr int kSeveral = -1;
+
+struct Access {
+  unsigned long block = 0;
+  unsigned epoch = 0, turn = 0;                 // barriers of the block, operations of the warp before it
+  int thread = 0, warp = 0;                     // kSeveral: more than one
+  unsigned char bytes = 0;                      // of the word, as bits; 0: nobody
+};
+struct Word {
+  Access write, read;
+  bool shared = false;
+};
+struct Doubt {                                  // a write that races unless it changes nothing
+  std::uintptr_t word = 0;
+  unsigned char before[kWord];
+  std::string text;
+};
+
+struct Check {
+  std::unordered_map<std::uintptr_t, Word> words;
+  std::vector<Range> shared;                    // static variables; the first is the dynamic memory
+  std::vector<unsigned> turns;                  // by warp
+  std::vector<Doubt> doubts;
+  unsigned long block = 0, left = 0, most = 0;
+  unsigned epoch = 0;
+  bool fenced = false;
+  std::string found, found_global;              // the second counts if there is no fence
+};
+Check& check() {
+  static Check& one = *new Check;
+  return one;
+}
+
+__thread bool checking = false;
+
+bool is_shared(std::uintptr_t at) {
+  for (const Range& range : check().shared)
+    if (at >= range.begin && at < range.end) return true;
+  return false;
+}
+
+bool in_order(const Access& before, unsigned warp_turn, bool shared) {
+  const Check& all = check();
+  if (before.block != all.block) return shared;  // another block's shared memory is another memory
+  if (before.epoch != all.epoch) return true;
+  if (before.thread == here.thread) return true;
+  return before.warp == here.warp && before.turn != warp_turn;
+}
+
+std::string name(const Access& access) {
+  return access.thread == kSeveral ? "several threads" : "thread " + std::to_string(access.thread);
+}
+
+void report(bool shared, const std::string& text) {
+  std::string& found = shared ? check().found : check().found_global;
+  if (found.empty()) found = text;
+}
+
+void settle() {
+  Check& all = check();
+  for (const Doubt& doubt : all.doubts)
+    if (std::memcmp(doubt.before, reinterpret_cast<const void*>(doubt.word), kWord) != 0)
+      report(all.words[doubt.word].shared, doubt.text);
+  all.doubts.clear();
+}
+
+void look(std::uintptr_t word, unsigned char bytes, bool writes, bool shared) {
+  Check& all = check();
+  Word& one = all.words[word];
+  one.shared = shared;
+  if (all.turns.size() <= static_cast<std::size_t>(here.warp)) all.turns.resize(here.warp + 1);
+  const unsigned turn = all.turns[here.warp];
+  const auto races = [&](const Access& other) { return (other.bytes & bytes) != 0 && !in_order(other, turn, shared); };
+  const Access* const other = races(one.write) ? &one.write : writes && races(one.read) ? &one.read : nullptr;
+  if (other != nullptr) {
+    const bool same_block = other->block == all.block;
+    const std::string text = std::string("has a race in ") + (shared ? "shared" : "device") + " memory: thread " +
+        std::to_string(here.thread) + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
+        std::to_string(blockIdx.z) + ") " + (writes ? "writes" : "reads") + " what " + name(*other) +
+        (same_block ? " of the same block " : " of another block ") + (other == &one.write ? "wrote" : "read") +
+        (same_block ? " since the last barrier" : "");
+    if (writes) {
+      Doubt doubt{word, {}, text};
+      std::memcpy(doubt.before, reinterpret_cast<const void*>(word), kWord);
+      all.doubts.push_back(doubt);
+    } else {
+      report(shared, text);
+    }
+  }
+  Access& mine = writes ? one.write : one.read;
+  const bool again = !writes && mine.bytes != 0 && mine.block == all.block && mine.epoch == all.epoch;
+  if (again && mine.thread != here.thread) mine.thread = kSeveral;
+  else if (!again) mine.thread = here.thread;
+  mine.warp = again && mine.warp != here.warp ? kSeveral : here.warp;
+  mine.bytes = again ? mine.bytes | bytes : bytes;
+  mine.block = all.block;
+  mine.epoch = all.epoch;
+  mine.turn = turn;
+}
+
+void touch(const void* address, std::size_t bytes, bool writes) {
+  Check& all = check();
+  if (!all.doubts.empty()) settle();
+  const auto begin = reinterpret_cast<std::uintptr_t>(address), end = begin + bytes;
+  const bool shared = is_shared(begin);
+  if (!shared && !is_device(address)) return;    // a thread's own memory, or the host's
+  if (all.left == 0) return;
+  all.left--;
+  for (std::uintptr_t word = begin / kWord * kWord; word < end; word += kWord) {
+    unsigned char mask = 0;
+    for (std::uintptr_t at = std::max(begin, word); at < std::min(end, word + kWord); at++) mask |= 1u << (at - word);
+    look(word, mask, writes, shared);
+  }
+}
+}  // namespace
+
+void begin_race_check(unsigned long most) {
+  Check& all = check();
+  all.words.clear();
+  all.doubts.clear();
+  all.most = all.left = most;
+  all.fenced = false;
+  all.found.clear();
+  all.found_global.clear();
+}
+
+unsigned long end_race_check() {
+  settle();
+  check().words.clear();
+  return check().most - check().left;
+}
+
+std::string found_race() {
+  const Check& all = check();
+  return !all.found.empty() || all.fenced ? all.found : all.found_global;
+}
+
+void begin_block_check(unsigned long block, Range dynamic_shared) {
+  Check& all = check();
+  all.block = block + 1;
+  all.epoch = 0;
+  all.turns.assign(all.turns.size(), 0);
+  all.shared.assign(1, dynamic_shared);
+  checking = true;
+}
+void end_block_check() { checking = false; }
+
+void know_shared(const void* variable, std::size_t bytes) {
+  if (!checking) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(variable);
+  check().shared.push_back({begin, begin + bytes});
+}
+void pass_barrier() {
+  if (checking) check().epoch++;
+}
+void pass_warp_operation(int warp) {
+  if (!checking) return;
+  auto& turns = check().turns;
+  if (turns.size() <= static_cast<std::size_t>(warp)) turns.resize(warp + 1);
+  turns[warp]++;
+}
+
+}  // namespace stitchsim
+
+// ---- what instrumented code calls (gcc's names; https://gcc.gnu.org, gcc/sanitizer.def) ---------------------------------
+
+using stitchsim::checking;
+using stitchsim::touch;
+
+#define VISIBLE extern "C" __attribute__((visibility("default")))
+#define PLAIN(N)                                                                        \
+  VISIBLE void __tsan_read##N(void* at) { if (checking) touch(at, N, false); }          \
+  VISIBLE void __tsan_write##N(void* at) { if (checking) touch(at, N, true); }          \
+  VISIBLE void __tsan_unaligned_read##N(void* at) { if (checking) touch(at, N, false); } \
+  VISIBLE void __tsan_unaligned_write##N(void* at) { if (checking) touch(at, N, true); } \
+  VISIBLE void __tsan_volatile_read##N(void*) {}                                        \
+  VISIBLE void __tsan_volatile_write##N(void*) {}                                       \
+  VISIBLE void __tsan_unaligned_volatile_read##N(void*) {}                              \
+  VISIBLE void __tsan_unaligned_volatile_write##N(void*) {}
+PLAIN(1) PLAIN(2) PLAIN(4) PLAIN(8) PLAIN(16)
+
+VISIBLE void __tsan_read_range(void* at, std::size_t bytes) { if (checking) touch(at, bytes, false); }
+VISIBLE void __tsan_write_range(void* at, std::size_t bytes) { if (checking) touch(at, bytes, true); }
+VISIBLE void __tsan_init() {}
+VISIBLE void __tsan_func_entry(void*) {}
+VISIBLE void __tsan_func_exit() {}
+VISIBLE void __tsan_vptr_update(void*, void*) {}
+VISIBLE void __tsan_vptr_read(void*) {}
+VISIBLE void __tsan_atomic_thread_fence(int) {
+  if (checking) stitchsim::check().fenced = true;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+VISIBLE void __tsan_atomic_signal_fence(int) {}
+
+#define CHANGE(T, N, NAME) \
+  VISIBLE T __tsan_atomic##N##_##NAME(volatile T* at, T value, int) { return __atomic_##NAME(at, value, __ATOMIC_SEQ_CST); }
+#define ATOMIC(T, N)                                                                                                     \
+  VISIBLE T __tsan_atomic##N##_load(const volatile T* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); }         \
+  VISIBLE void __tsan_atomic##N##_store(volatile T* at, T value, int) { __atomic_store_n(at, value, __ATOMIC_SEQ_CST); } \
+  VISIBLE T __tsan_atomic##N##_exchange(volatile T* at, T value, int) { return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST); } \
+  CHANGE(T, N, fetch_add) CHANGE(T, N, fetch_sub) CHANGE(T, N, fetch_and) CHANGE(T, N, fetch_or) CHANGE(T, N, fetch_xor) \
+  CHANGE(T, N, fetch_nand)                                                                                               \
+  VISIBLE bool __tsan_atomic##N##_compare_exchange_strong(volatile T* at, T* expected, T wanted, int, int) {             \
+    return __atomic_compare_exchange_n(at, expected, wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                 \
+  }                                                                                                                      \
+  VISIBLE bool __tsan_atomic##N##_compare_exchange_weak(volatile T* at, T* expected, T wanted, int, int) {               \
+    return __atomic_compare_exchange_n(at, expected, wanted, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
+  }
+ATOMIC(std::uint8_t, 8) ATOMIC(std::uint16_t, 16) ATOMIC(std::uint32_t, 32) ATOMIC(std::uint64_t, 64)

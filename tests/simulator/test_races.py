@@ -1,0 +1,121 @@
+"""Races are found although threads run one after another; what is in order, atomic, volatile or changes nothing is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.simulator.programs import load, runs
+
+DEVICE = "static float* d = nullptr; if (!d) { cudaMalloc(&d, 65536); } cudaMemset(d, 0, 65536);"
+
+RACES = {
+    "a sum without atomics": (
+        "__global__ void k(float* y, float* d) { d[0] += 1.f; }", "k<<<1, 64>>>((float*)c, d);", "device memory"
+    ),
+    "blocks that write one number": (
+        "__global__ void k(float* y, float* d) { if (threadIdx.x == 0) d[0] = blockIdx.x; }", "k<<<4, 32>>>((float*)c, d);",
+        "of another block"
+    ),
+    "blocks that read their neighbours' results": (
+        "__global__ void k(float* y, float* d) { int i = blockIdx.x * 32 + threadIdx.x; d[i + 32] = d[i] + 1.f; }",
+        "k<<<4, 32>>>((float*)c, d);", "of another block"
+    ),
+    "no barrier before reading": (
+        """__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = threadIdx.x;
+        y[threadIdx.x] = s[63 - threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
+    "no barrier before writing again": (
+        """__global__ void k(float* y) { __shared__ float s[64]; float sum = 0;
+        for (int i = 0; i < 3; i++) { s[threadIdx.x] = threadIdx.x + i; __syncthreads(); sum += s[63 - threadIdx.x]; }
+        y[threadIdx.x] = sum; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
+    "dynamic memory, one warp": (
+        "__global__ void k(float* y) { extern __shared__ float s[]; s[threadIdx.x] = 1; y[threadIdx.x] = s[threadIdx.x ^ 1]; }",
+        "k<<<1, 32, 128>>>((float*)c);", "shared memory"
+    ),
+    "four numbers at once, then one": (
+        """__global__ void k(float* y) { __shared__ float4 s[16];
+        if (threadIdx.x < 16) s[threadIdx.x] = make_float4(1, 2, 3, 4);
+        y[threadIdx.x] = ((float*)s)[threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
+    "a fence orders no shared memory": (
+        """__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = 1; __threadfence();
+        y[threadIdx.x] = s[63 - threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
+}  # fmt: skip
+
+NONE = {
+    "atomics": ("__global__ void k(float* y, float* d) { atomicAdd(d, 1.f); }", "k<<<4, 64>>>((float*)c, d);"),
+    "one value by many": ("__global__ void k(float* y, float* d) { d[0] = 7.f; }", "k<<<4, 64>>>((float*)c, d);"),
+    "barriers": (
+        """__global__ void k(float* y) { __shared__ float s[64]; float sum = 0;
+        for (int i = 0; i < 3; i++) { s[threadIdx.x] = i; __syncthreads(); sum += s[63 - threadIdx.x]; __syncthreads(); }
+        y[threadIdx.x] = sum; }""", "k<<<2, 64>>>((float*)c);"
+    ),
+    "a warp": (
+        """__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = threadIdx.x; __syncwarp();
+        float v = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = v; __shfl_xor_sync(0xffffffffu, v, 1);
+        y[threadIdx.x] = s[threadIdx.x ^ 1]; }""", "k<<<1, 64>>>((float*)c);"
+    ),
+    "a volatile warp": (
+        """__global__ void k(float* y) { __shared__ float all[64]; volatile float* s = all; s[threadIdx.x] = 1;
+        y[threadIdx.x] = s[threadIdx.x ^ 1]; }""", "k<<<1, 32>>>((float*)c);"
+    ),
+    "halves of a word": (
+        """__global__ void k(float* y) { __shared__ __half h[64]; h[threadIdx.x] = __float2half(1.f); __syncthreads();
+        y[threadIdx.x] = __half2float(h[63 - threadIdx.x]); }""", "k<<<1, 64>>>((float*)c);"
+    ),
+    "the last block": (
+        """__device__ unsigned count = 0;
+        __global__ void k(float* y, float* d) { __shared__ bool last; if (threadIdx.x == 0) { d[blockIdx.x] = blockIdx.x;
+        __threadfence(); last = atomicAdd(&count, 1u) == gridDim.x - 1; } __syncthreads();
+        if (last && threadIdx.x == 0) { for (int i = 0; i < gridDim.x; i++) d[99] += d[i]; count = 0; } }""",
+        "k<<<8, 32>>>((float*)c, d);"
+    ),
+    "rows of one's own": (
+        """__global__ void k(float* y, float* d) { float* row = d + (blockIdx.x * 64 + threadIdx.x) * 4;
+        for (int i = 0; i < 4; i++) row[i] += i; }""", "k<<<4, 64>>>((float*)c, d);"
+    ),
+    "two launches": (
+        "__global__ void k(float* y, float* d, int by) { d[threadIdx.x ^ by] += 1.f; }",
+        "k<<<1, 64>>>((float*)c, d, 0); k<<<1, 64>>>((float*)c, d, 1);"
+    ),
+}  # fmt: skip
+
+
+EVERY = {**{name: case[:2] for name, case in RACES.items()}, **NONE}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], None]:
+    """Runs the case of a name. All are built at once: a build takes seconds."""
+    kernels = "\n".join(f"namespace case{number} {{ {kernel} }}" for number, (kernel, _) in enumerate(EVERY.values()))
+    launches = " ".join(
+        f"if (n == {number}) {{ using namespace case{number}; {launch} }}" for number, (_, launch) in enumerate(EVERY.values())
+    )
+    program = load(tmp_path_factory.mktemp("races"), runs(kernels, f"{DEVICE} {launches}"))
+
+    def run_case(name: str) -> None:
+        program(torch.zeros(64), None, torch.zeros(128), list(EVERY).index(name))
+
+    return run_case
+
+
+@pytest.fixture(autouse=True, params=["forward", "reverse", "random:4"])
+def schedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHCUDA_SIM_CHECK", "1")
+    monkeypatch.setenv("STITCHCUDA_SIM_SCHEDULE", request.param)
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_a_race_is_found(run: Callable[[str], None], name: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"kernel k has a race in .*{RACES[name][2]}"):
+        run(name)
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_what_is_no_race(run: Callable[[str], None], name: str) -> None:
+    run(name)
