@@ -203,10 +203,18 @@ def _may_define_model(source: Path) -> bool:
 def policy_reasons(
     program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
 ) -> tuple[tuple[str, ...], str]:
-    """Returns (why the policy refuses the program, its label: "host-only", "small own share" or "").
+    """Returns (why the policy refuses the program, its label: "host-only", "small own share" or ""). Failures of its kernels
+    that the program caught come first among the reasons.
 
     A host-side task counts if program.json declares it, it was seen at work, and the program is faster where it was timed.
     """
+    reasons, label = _judge_shares(program, policy, check, timing)
+    return ((*check.caught, *reasons) if reasons else ()), label
+
+
+def _judge_shares(
+    program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None
+) -> tuple[tuple[str, ...], str]:
     if policy == "strict":
         framework = check.framework_share
         if check.elsewhere:
@@ -305,12 +313,12 @@ def _verdict(
         label=label,
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
-        error_bound=closest.max_bound if closest else None,
+        error_bound=closest.max_bound if closest and finite else None,
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
         seconds=Seconds(
             build=built.seconds, check=check.seconds, timing=timing_s, questions=dict(check.question_seconds)
         ),
-        notes=tuple(map(shorten, (*check.notes, *(timing.notes if timing else ())))),
+        notes=tuple(map(shorten, (*check.notes, *(() if reasons else check.caught), *(timing.notes if timing else ())))),
         kernels=check.kernels,
         protections=check.protections,
         unprotected=check.unprotected,
