@@ -223,6 +223,7 @@ class CheckResult(Record):
     seeds: int = 0
     outputs: tuple[OutputError, ...] = ()  # the worst over all seeds, per output
     reasons: tuple[str, ...] = ()          # one sentence for each thing that is wrong
+    caught: tuple[str, ...] = ()           # failures of its own kernels (builds, calls) that the program caught
     own_share: float = 0.0                 # shares of device time, or of bytes on the simulator
     vendor_share: float = 0.0
     framework_share: float = 0.0

@@ -87,5 +87,7 @@ def _worst(check: CheckResult | None) -> str:
     if not wrong:
         return check.reasons[0] if check.reasons else "the check gave no reason"
     worst = max(wrong, key=lambda output: output.max_error / output.max_bound if output.max_bound else float("inf"))
+    if not worst.max_bound:                # nothing could be measured (shape, type, NaN), or it must be exact
+        return f"{worst.name}: {worst.note}"
     note = f" ({worst.note})" if worst.note else ""
     return f"{worst.name} is off by {worst.max_error:.3g} where {worst.max_bound:.3g} is allowed{note}"

@@ -93,7 +93,7 @@ def session_facts(
 def verdict_grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     """Returns what the verdict on the final program rests on: seeds, worst error, precision, share of own kernels, tier."""
     worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
-    error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
+    error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst and worst.max_bound else ""
     return (
         f"{counted(check.seeds, 'fresh secret input set')} against float64{error}; precision {precision}; own kernels hold "
         f"{check.own_share:.0%} of {_work(check)}{f' ({check.label})' if check.label else ''}, tier {final.tier}"

@@ -81,6 +81,12 @@ def launches() -> int:
     return _read_counter(lambda found: int(found.stitchsim_launches()))
 
 
+def take_refused_launch() -> str:
+    """Says why the first launch since the last call was not made, where its configuration was refused; "" if none was."""
+    found = library()
+    return found.stitchsim_take_refused().decode(errors="replace") if found is not None else ""
+
+
 def library() -> ctypes.PyDLL | None:
     """Returns the runtime, or None while no kernel library has loaded it."""
     global _library
@@ -108,7 +114,7 @@ def _read_counter(read: Callable[[ctypes.PyDLL], int]) -> int:
 
 def _declare(found: ctypes.PyDLL) -> ctypes.PyDLL:
     found.stitchsim_kernels.restype = ctypes.c_uint
-    found.stitchsim_kernel_name.restype = ctypes.c_char_p
+    found.stitchsim_kernel_name.restype = found.stitchsim_take_refused.restype = ctypes.c_char_p
     for name in ("take_launches", "bytes", "take_bytes", "host_bytes", "launches"):
         getattr(found, f"stitchsim_{name}").restype = ctypes.c_ulong
     found.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)

@@ -220,12 +220,12 @@ def _verdict(
         label=check.label if accepted else "",
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
-        error_bound=closest.max_bound if closest else None,
+        error_bound=closest.max_bound if closest and finite else None,
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
         seconds=Seconds(
             build=built.seconds, check=check.seconds, timing=timing_s, questions=dict(check.question_seconds)
         ),
-        notes=tuple(map(shorten, (*check.notes, *(timing.notes if timing else ())))),
+        notes=tuple(map(shorten, (*check.notes, *(() if reasons else check.caught), *(timing.notes if timing else ())))),
         kernels=check.kernels,
         protections=check.protections,
         unprotected=check.unprotected,

@@ -37,11 +37,19 @@ def apply_policy(program: Path, policy: Policy, check: CheckResult, timing: Timi
 def policy_reasons(
     program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
 ) -> tuple[tuple[str, ...], str]:
-    """Returns (why the policy refuses the program, its label: "host-only", "small own share" or "").
+    """Returns (why the policy refuses the program, its label: "host-only", "small own share" or ""). Failures of its kernels
+    that the program caught come first among the reasons.
 
     Without a timing, a program for a GPU is refused only for what no timing could change. Raises `BadInput` for a declaration
     of host-side tasks that cannot be read.
     """
+    reasons, label = _judge_shares(program, policy, check, timing)
+    return ((*check.caught, *reasons) if reasons else ()), label
+
+
+def _judge_shares(
+    program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None
+) -> tuple[tuple[str, ...], str]:
     if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
         touched = f"{check.host_bytes} bytes of device memory are touched by the host in one call"
         return (f"policy {policy}: {touched}: it computes there",), ""

@@ -105,7 +105,7 @@ def test_fresh_seeds_for_the_last_word(judge: Judge, tmp_path: Path) -> None:
     [
         ({"after": "out = out + 1e-3"}, "largest error"),
         ({"after": "out = torch.zeros_like(out)"}, "all zeros"),
-        ({"after": "out = torch.empty_like(out)"}, "no kernel writes"),
+        ({"after": "out = torch.empty_like(out)"}, "nothing writes this output"),
         ({"after": "out = out.half()"}, "has dtype float16 where the reference has float32"),
         ({"after": "out = out[:, :-1]"}, "has shape (48, 31) where the reference has (48, 32)"),
         ({"after": "return out, out"}, "2 tensors"),

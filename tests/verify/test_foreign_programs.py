@@ -159,6 +159,39 @@ def test_what_does_not_compile_names_its_line(judge: Judge, tmp_path: Path) -> N
     assert "\ncuda.cu:13:" in result.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("cpp", "change", "said"),
+    [
+        ("", ("", ""), "the bindings that load_inline('rows') writes: "),
+        (None, ("tanhf(", "tanhh("), "foreign.py line {line}: "),
+        (None, ("return out;", "return out"), "foreign.py line {line}: expected"),
+        (None, ("torch::Tensor row_", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\ntorch::Tensor row_"), "defined twice"),
+        (None, ("torch::Tensor row_sums(", "torch::Tensor other("), "ImportError: rows"),
+    ],
+    ids=["undeclared", "unknown name", "syntax", "module twice", "undefined"],
+)  # fmt: skip
+def test_a_build_that_fails_and_is_caught_is_told(
+    judge: Judge, tmp_path: Path, cpp: str | None, change: tuple[str, str], said: str
+) -> None:
+    """They fall back to torch, and are refused for that."""
+    text = PROGRAM.replace("{cuda}", CUDA.replace(*change) if change[0] else CUDA)
+    text = text.replace("{forward}", "return torch.tanh(self.linear(x)).sum(dim=1) * 2")
+    text = text.replace("CUDA = ", "try:\n  CUDA = ", 1).replace("rows = load", "  rows = load")
+    text = text.replace("\n\nclass", "\nexcept Exception:\n  rows = None\n\nclass")
+    if cpp is not None:
+        text = text.replace('"torch::Tensor row_sums(torch::Tensor x, double factor, int64_t mode);"', repr(cpp))
+    path = tmp_path / "foreign.py"
+    path.write_text(text)
+    result = judge.check(path, seeds=2)
+    assert result.ok, result.reasons
+    assert len(result.caught) == 1
+    line = next((number for number, row in enumerate(text.splitlines(), 1) if change[1] and change[1] in row), 0)
+    assert said.replace("{line}", str(line)) in result.caught[0]
+    assert "(try in line 6, except in line " in result.caught[0]
+    reasons, _ = policy_reasons(path, "stitched", result)
+    assert reasons[0] == result.caught[0]
+
+
 def test_what_cannot_run_was_not_judged(judge: Judge, tmp_path: Path) -> None:
     result = checked(judge, tmp_path, cuda=CUDA + "\nTORCH_LIBRARY(foreign, m) { m.def(\"row_sums\", &row_sums); }\n")
     assert not result.ok

@@ -42,4 +42,16 @@ std::string Block::deadlock() const {
   return text;
 }
 
+std::string describe_refused(const Config& config, const char* kernel, cudaError_t error, std::size_t allowed) {
+  const auto size = [](dim3 given) {
+    return "(" + std::to_string(given.x) + ", " + std::to_string(given.y) + ", " + std::to_string(given.z) + ")";
+  };
+  const std::string head = std::string("the launch of kernel ") + kernel + " failed: ";
+  if (error == cudaErrorInvalidValue)
+    return head + "it asks for " + std::to_string(config.dynamic_shared) + " bytes of dynamic shared memory where " +
+           std::to_string(allowed) + " are allowed (cudaFuncSetAttribute allows up to 232448)";
+  return head + "a grid of " + size(config.grid) + " blocks of " + size(config.block) +
+         " threads; a block has 1 to 1024 threads (64 along z), a grid 1 to 65535 blocks along y and z";
+}
+
 }  // namespace stitchsim

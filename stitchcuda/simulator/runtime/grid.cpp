@@ -13,6 +13,7 @@
 
 #include "block.h"
 #include "device_memory.h"
+#include "diagnosis.h"
 #include "kernels.h"
 #include "race_check.h"
 #include "stitchsim/launch.h"
@@ -28,6 +29,9 @@ thread_local cudaError_t last_error = cudaSuccess;
 std::atomic<std::size_t> allowed_dynamic_shared{kSharedByDefault};
 std::atomic<unsigned long> launches{0}, blocks{0};
 
+std::mutex refused_mutex;
+std::string refused;  // why the first launch since `stitchsim_take_refused` was not made
+
 cudaError_t judge(const Config& config) {
   const dim3 grid = config.grid, block = config.block;
   const auto threads = static_cast<unsigned long long>(block.x) * block.y * block.z;
@@ -36,6 +40,11 @@ cudaError_t judge(const Config& config) {
   if (grid.x > kGridX || grid.y > kGridYZ || grid.z > kGridYZ) return cudaErrorInvalidConfiguration;
   if (config.dynamic_shared > allowed_dynamic_shared) return cudaErrorInvalidValue;
   return cudaSuccess;
+}
+
+void note_refused(const Config& config, const char* kernel, cudaError_t error) {
+  const std::lock_guard<std::mutex> lock(refused_mutex);
+  if (refused.empty()) refused = describe_refused(config, kernel, error, allowed_dynamic_shared);
 }
 
 // Blocks are handed out in runs, so that the counter is not fought over and neighbours share a cache.
@@ -78,7 +87,7 @@ class Blocks {
 void run_grid(const Config& config, const char* kernel, void (*thread)(const void*), const void* arguments, const void* values,
               std::size_t bytes) {
   if (Block::inside()) fail("a kernel was launched from a kernel; the simulator has no dynamic parallelism");
-  if (record_error(judge(config)) != cudaSuccess) return;
+  if (const cudaError_t error = record_error(judge(config)); error != cudaSuccess) return note_refused(config, kernel, error);
   const Open open;
   unsigned long* looked_at = nullptr;
   if (!count_launch(kernel, reinterpret_cast<const void*>(thread), values, bytes, looked_at)) {
@@ -199,3 +208,10 @@ void allow_dynamic_shared(std::size_t bytes) {
 
 unsigned long stitchsim_launches() { return stitchsim::launches; }
 unsigned long stitchsim_blocks() { return stitchsim::blocks; }
+const char* stitchsim_take_refused() {
+  static thread_local std::string taken;
+  const std::lock_guard<std::mutex> lock(stitchsim::refused_mutex);
+  taken = std::move(stitchsim::refused);
+  stitchsim::refused.clear();
+  return taken.c_str();
+}

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import torch
 
 from stitchcuda.state import OutputError, Record
-from stitchcuda.verify.compare import narrow_outputs, reference_error
+from stitchcuda.verify.compare import narrow_outputs, reference_error, unwritten
+from stitchcuda.verify.compare.error_pattern import ErrorPattern
 from stitchcuda.verify.compare.reference_error import CLASSES, Differences, OutputPart
 
 FACTOR = 10.0                              # times the reference's own error
@@ -130,8 +131,10 @@ def judge(
     if given.dtype != expected.dtype:
         return refused(f"has dtype {_name(given.dtype)} where the reference has {_name(expected.dtype)}")
     if eps(expected.dtype) == 0.0:
-        wrong = int((_signed(given) != _signed(expected)).sum())
-        note = "" if not wrong else f"{wrong} of {given.numel()} elements differ (integers and booleans must be exact)"
+        differs = _signed(given) != _signed(expected)
+        wrong, note = int(differs.sum()), ""
+        if wrong:
+            note = f"{wrong} of {given.numel()} elements differ (integers and booleans must be exact){_pattern_of(differs)}"
         worst = float((given.double() - expected.double()).abs().max()) if wrong else 0.0
         return OutputError(
             name=name, max_error=worst, max_bound=0.0, norm_error=worst, norm_bound=0.0, ok=not wrong, note=note
@@ -145,9 +148,10 @@ def judge(
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""
     if worst > max_bound or norm > norm_bound:
-        note = _where(given, exact, found)
+        note = _where(given, exact, found) + _pattern(exact, found, allowed)
     elif hidden := _in_a_class(given, exact, found, allowed):
         worst, max_bound, note = hidden
+        note += _pattern(exact, found, allowed)
     elif hidden := _in_a_slice(expected, exact, found, allowed):
         norm, norm_bound, note = hidden
     return OutputError(
@@ -286,6 +290,7 @@ def _in_a_slice(
 
 def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
     """Says how the places of NaN and infinities differ from the reference's; "" if they are the same."""
+    held = given
     if given.dtype.itemsize == 1:
         given, expected = given.float(), expected.float()  # torch has no isinf for fp8
     if bool(torch.isfinite(given.sum())) and bool(torch.isfinite(expected.sum())):
@@ -295,18 +300,41 @@ def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
             continue
         ours, theirs = test(given), test(expected)
         if not torch.equal(ours, theirs):
-            extra, lacking = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
-            if extra:
-                all_of = " (an output that no kernel writes holds NaN here)" if what == "NaN" else ""
-                return f"{what} in {extra} of {given.numel()} elements where the reference has none{all_of}"
-            return f"{lacking} of {given.numel()} elements should be {what} and are not"
+            extra, lacking = ours & ~theirs, theirs & ~ours
+            if bool(extra.any()):
+                cause = unwritten.explain_nan(held, extra) if what == "NaN" else ""
+                count = f"{what} in {int(extra.sum())} of {given.numel()} elements where the reference has none"
+                return f"{count}{f'; {cause}' if cause else ''}{_pattern_of(extra)}"
+            return f"{int(lacking.sum())} of {given.numel()} elements should be {what} and are not{_pattern_of(lacking)}"
     return ""
+
+
+def _pattern_of(wrong: torch.Tensor) -> str:
+    """Returns "; all wrong elements are in …", or "" where they lie in no pattern."""
+    pattern = ErrorPattern(wrong.shape, wrong.device)
+    pattern.add(wrong, 0, tuple(slice(0, length) for length in wrong.shape))
+    return f"; {pattern.describe()}".rstrip("; ")
+
+
+def _pattern(exact: torch.Tensor, found: Differences, allowed: Bound) -> str:
+    """The same for the elements whose errors are above what is allowed for their magnitude."""
+    pattern, scale = ErrorPattern(found.shape, found.device), found.size.largest
+    limits = torch.tensor(allowed.classes or [allowed.max_relative], dtype=torch.float64, device=found.device).mul_(scale)
+    for part in found.parts():
+        which = reference_error.classes(part.size, scale).clamp_(max=len(limits) - 1)
+        true = None if exact.dtype.is_complex else exact[part.place].to(found.device)
+        pattern.add(part.error > limits[which], part.start, part.place, true)
+    return f"; {pattern.describe()}".rstrip("; ")
 
 
 def _where(given: torch.Tensor, exact: torch.Tensor, found: Differences) -> str:
     """Names the worst element with its value and how many elements are far off, so that a model can find the mistake."""
-    flat, _, far = found.worst(lambda part: part.error, 1e-2 * (found.size.largest or 1.0))
-    return f"{_zeros(given)}{_at(given, exact, flat)}; {far} of {given.numel()} elements off by over 1 % of the scale"
+    scale = found.size.largest
+    flat, _, far = found.worst(lambda part: part.error, 1e-2 * scale)
+    total = given.numel()
+    if not scale:
+        return f"should be zero everywhere; {_at(given, exact, flat)}; {far} of {total} elements are not zero"
+    return f"{_zeros(given)}{_at(given, exact, flat)}; {far} of {total} elements off by over 1 % of the scale"
 
 
 def _at(given: torch.Tensor, exact: torch.Tensor, flat: int) -> str:

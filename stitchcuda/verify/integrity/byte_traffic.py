@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.simulator import loaded_runtime
+from stitchcuda.verify.compare import unwritten
 from stitchcuda.verify.integrity.dispatch_recorder import is_builtin_operator, mark, mark_seen, note
 from stitchcuda.verify.messages.shared_tensors import extent, memory_of
 
@@ -97,7 +98,7 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
     elif _kind != "nan":
         tensor.fill_(_harmless(tensor.dtype))
     elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        tensor.fill_(float("nan"))
+        unwritten.fill(tensor)
     else:
         tensor.fill_(torch.iinfo(tensor.dtype).min if tensor.dtype is not torch.uint8 else 0xA5)
 

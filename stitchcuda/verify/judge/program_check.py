@@ -1,4 +1,4 @@
-"""One check of one program: asks it all questions, in the order in which they stand in `ProgramCheck.run`.
+"""One check of one program: asks it all questions, in the order in which they stand in `ProgramCheck._ask_all`.
 
 Runs in the judge process. A final check on a GPU loads a second worker, whose kernels can be left out, while the first one
 answers. A program that fails is a `CheckResult`. It compares nothing itself and times no program.
@@ -27,7 +27,7 @@ from stitchcuda.verify.inputs.secret_inputs import (
     redraw_parameters,
 )
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.judge import correctness
+from stitchcuda.verify.judge import caught_failures, correctness
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.processes.builder import Builder
@@ -85,6 +85,13 @@ class ProgramCheck:
         self._trial: Trial
 
     def run(self) -> CheckResult:
+        """Asks all questions, and adds which failures of its kernels the program caught. Raises as `_ask_all` does."""
+        result = self._ask_all()
+        caught = caught_failures.describe(self._program, self._trial.builds, self._trial.caught)
+        reasons = result.reasons if result.ok else (*result.reasons, *caught)
+        return result.model_copy(update={"caught": caught, "reasons": reasons})
+
+    def _ask_all(self) -> CheckResult:
         """Asks all questions. Raises `OtherTerms` if the program lacks some of the reference's state under the same names, and
         `BadInput` if the reference cannot be used."""
         background = self._resources.background

@@ -62,6 +62,7 @@ class BuiltLibrary(Answer):
     runtime: str = ""                      # of the simulator's runtime, which belongs to it
     shared: bool = False                   # every worker may read it
     failure: str = ""                      # a sentence, or the compiler's log
+    first_error: str = ""                  # its first error in one line, at the file and line that the author knows
     kind: Literal["build", "refused", "unavailable"] = "build"
     construct: str = ""                    # of "refused": what the simulator cannot run, and where it is
     file: str = ""
@@ -102,7 +103,7 @@ def make_order(
         raise BuildFailed("embed_cubin is not supported: a program is built from its own sources only")
     if options.get("is_standalone"):
         raise Unsupported("an extension that is a program of its own", name, 1)
-    inline = "cpp_sources" in options or "cuda_sources" in options
+    inline = is_inline(options)
     files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in as_list(options.get(group))]
     own, texts = [], []
     for file in (Path(item).resolve() for item in files):
@@ -131,6 +132,11 @@ def make_order(
         module=bool(options.get("is_python_module", True)),
         skip=skip,
     )
+
+
+def is_inline(options: Mapping[str, Any]) -> bool:
+    """Whether these are arguments of `load_inline` or `build_inline`, not of `load` or `build`."""
+    return "cpp_sources" in options or "cuda_sources" in options
 
 
 def order_over(channel: Channel) -> Build:

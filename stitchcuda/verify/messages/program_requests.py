@@ -24,6 +24,9 @@ Share = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)
 Row = tuple[str, Count, Count, Annotated[int, Field(strict=True)]]
 """Something that the device did: name, start in ns, duration in ns, stream."""
 
+Caught = tuple[str, str]
+"""A failure that the program caught: the function that it called, and the error's first line."""
+
 _Item = TypeVar("_Item")
 _OfTensors = Annotated[ReportedList[_Item], Field(max_length=65_536)]  # the judge asks about each of them
 
@@ -38,6 +41,7 @@ class ProgramLoaded(Answer):
     spare: _OfTensors[Count]               # numbers in each tensor that corresponds to nothing in the reference
     alike: _OfTensors[str]                 # for each tensor that got an interchangeable constant, the constant's name
     tampered: ReportedList[str]
+    caught: ReportedList[Caught] = field(default_factory=list)  # while its libraries were built and loaded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +105,8 @@ class Called(WrittenTensors, CallWork):
     """One call of forward. The figures of `CallWork` are zero on a GPU: there a trace gives them."""
 
     tampered: ReportedList[str]
+    failed_launch: str = ""                # a sentence on a kernel launch that failed, after which forward went on
+    caught: ReportedList[Caught] = field(default_factory=list)  # of calls of its libraries' functions on the simulator, too
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +24,14 @@ from stitchcuda.tools.device import toolkit
 from stitchcuda.verify.integrity import byte_traffic
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic, Poison
 from stitchcuda.verify.integrity.dispatch_recorder import note
-from stitchcuda.verify.messages.build_orders import Build, BuildOrder, make_order
+from stitchcuda.verify.messages.build_orders import Build, BuildOrder, is_inline, make_order
+from stitchcuda.verify.messages.program_requests import Caught
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.simulated_graph import Recorder
 from stitchcuda.verify.program.torch_loader import load_extension
+
+_MOST_FAILURES = 8                         # that are kept for the judge,
+_LONGEST_FAILURE = 500                     # characters of each
 
 
 class Interceptor:
@@ -40,6 +46,7 @@ class Interceptor:
         self._program = program
         self._build = build
         self._skip = skip
+        self._failures: list[Caught] = []
 
     def install(self) -> None:
         """Patches the build functions of tvm_ffi and torch. It cannot be undone: the process ends with the program."""
@@ -77,6 +84,23 @@ class Interceptor:
                 stack.callback(loaded_runtime.count_host_access, False)
             yield
 
+    def take_failures(self) -> list[Caught]:
+        """Returns the failures of libraries and their functions since the last call, but not what the builder refused: the
+        judge knows that. If the request that the judge waits for is answered, the program has caught them."""
+        taken, self._failures = self._failures, []
+        return taken
+
+    @contextlib.contextmanager
+    def _noting(self, called: str) -> Iterator[None]:
+        """Notes an exception of the block, which calls the function of this name."""
+        try:
+            yield
+        except Exception as error:
+            if len(self._failures) < _MOST_FAILURES:
+                first = re.sub(r"/\S*/", "", next(iter(str(error).strip().splitlines()), ""))  # without folders of ours
+                self._failures.append((called, f"{type(error).__name__}: {first}"[:_LONGEST_FAILURE]))
+            raise
+
     def build(self, name: str, **options: Any) -> str:
         """Stands in for tvm_ffi.cpp.build and build_inline: returns the path of a shared library. The program's choice of a
         build folder and a backend is ignored."""
@@ -86,11 +110,15 @@ class Interceptor:
         """Stands in for tvm_ffi.cpp.load and load_inline."""
         from tvm_ffi import load_module
 
-        module = load_module(self.build(name, **options), keep_module_alive=keep_module_alive)
-        return CountedModule(module) if self._target == "sim" else module
+        library = self.build(name, **options)
+        with self._noting("load_inline" if is_inline(options) else "load"):
+            module = load_module(library, keep_module_alive=keep_module_alive)
+        return CountedModule(module, self._noting) if self._target == "sim" else module
 
     def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
-        return self._build(make_order(name, style, options, self._program, skip=self._skip)).library()
+        with self._noting("load_inline" if is_inline(options) else "load"):
+            order = make_order(name, style, options, self._program, skip=self._skip)
+        return self._build(order).library()
 
     def _torch_loader(self, which: str, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
@@ -98,8 +126,9 @@ class Interceptor:
         def load(name: str, *args: Any, **options: Any) -> Any:
             given = signature.bind(name, *args, **options).arguments
             library = self._order_library(name, "torch", given)
-            module = load_extension(name, library, module=bool(given.get("is_python_module", True)))
-            return CountedModule(module) if self._target == "sim" else module
+            with self._noting(which):
+                module = load_extension(name, library, module=bool(given.get("is_python_module", True)))
+            return CountedModule(module, self._noting) if self._target == "sim" else module
 
         load.__name__ = which
         return load
@@ -124,10 +153,10 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 class CountedModule:
     """Wraps a kernel module, so that calls of its functions go through `_call`; other attributes pass through. The counters
-    are elsewhere: a program that changes this object changes no count."""
+    are elsewhere: a program that changes this object changes no count. `noting`: a context that notes a call's failure."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
+    def __init__(self, module: Any, noting: Callable[[str], AbstractContextManager[None]]) -> None:
+        self._module, self._noting = module, noting
         self._functions: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -148,9 +177,10 @@ class CountedModule:
 
     def _count_calls(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if kwargs:
-                return _call(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
-            return _call(function, args)
+            with self._noting(name):
+                if kwargs:
+                    return _call(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
+                return _call(function, args)
 
         call.__name__ = name
         return call

@@ -10,6 +10,7 @@ Where to look next: `verify/messages/build_orders.py` (what is ordered), `verify
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import os
@@ -74,9 +75,9 @@ class BuilderWorker:
         except Unavailable as error:
             built = BuiltLibrary(failure=str(error), kind="unavailable")
         except CompileError as error:
-            built = BuiltLibrary(failure=self._shorten_paths(error.log, root))
+            built = self._failed(error.log, order, root)
         except (BuildFailed, FlagRefused, BadInput, UnicodeError) as error:
-            built = BuiltLibrary(failure=self._shorten_paths(str(error), root))
+            built = self._failed(str(error), order, root)
         return replace(built, notes=list(digest_seal.notes()))
 
     def _carry_out(self, order: BuildOrder, root: Path) -> BuiltLibrary:
@@ -93,12 +94,13 @@ class BuilderWorker:
         try:
             return self._build_library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
         except (CompileError, BuildFailed, Unsupported) as error:
-            located = self._locate(error, order, root) if isinstance(error, Unsupported) else error
             if not order.skip:             # a build with switches uses the same files as the build without
                 self._remove_inline(sources)
-            if located is not error:
-                raise located from error
-            raise
+            file = Path(getattr(error, "file", ""))
+            if not isinstance(error, Unsupported) or file.parent.parent != self._inline:
+                raise
+            found = inline_places.find_author_place(file.name, error.line, order, _inline_texts(order), root)
+            raise Unsupported(error.construct, *(found or (error.file, error.line))) from error
 
     def _build_library(
         self, order: BuildOrder, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
@@ -161,12 +163,7 @@ class BuilderWorker:
                 if severity == "refused":
                     raise BuildFailed(f"the source itself: line {line} of the inline code of {order.name} {what}")
         found = [_own_file(given, root) for given in order.sources]
-        texts = dict(order.texts)
-        if order.inline and order.style == "tvm":
-            texts = _tvm_inline(order)
-        elif order.inline:
-            texts = inline_sources(order.cpp, order.cuda, dict(order.functions) if order.functions is not None else None,
-                                   headers=order.headers)  # fmt: skip
+        texts = _inline_texts(order) if order.inline else dict(order.texts)
         for name in texts:
             if Path(name).name != name or not is_plain(Path(name)) or Path(name).suffix not in _SUFFIXES:
                 raise BuildFailed(f"{name[:100]!r} is no name for a source file")
@@ -187,14 +184,11 @@ class BuilderWorker:
                 os.replace(scratch.name, path)
         return [folder / file for file in texts]
 
-    def _locate(self, refusal: Unsupported, order: BuildOrder, root: Path) -> Unsupported:
-        """Returns the refusal with the file and line that the author knows: an inline source was written to another file."""
-        file = Path(refusal.file)
-        given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file.name, ())
-        if not order.inline or file.parent.parent != self._inline or not given:
-            return refusal
-        found = inline_places.find_place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
-        return Unsupported(refusal.construct, *found) if found else refusal
+    def _failed(self, log: str, order: BuildOrder, root: Path) -> BuiltLibrary:
+        """The answer for a build that failed with this log."""
+        log = self._shorten_paths(log, root)
+        first = inline_places.first_error(log, order, functools.partial(_inline_texts, order), root)
+        return BuiltLibrary(failure=log, first_error=first)
 
     def _remove_inline(self, sources: list[Path]) -> None:
         """Removes inline sources that did not build: nothing else would ever remove them from the cache."""
@@ -237,6 +231,14 @@ def _own_file(given: str, root: Path) -> Path:
     if not real.is_file():
         raise BadInput(f"cannot read {'/'.join(parts)}: No such file or directory")
     return real
+
+
+def _inline_texts(order: BuildOrder) -> dict[str, str]:
+    """The files, by name, into which an order's inline sources are written. Raises `BuildFailed`."""
+    if order.style == "tvm":
+        return _tvm_inline(order)
+    functions = dict(order.functions) if order.functions is not None else None
+    return inline_sources(order.cpp, order.cuda, functions, headers=order.headers)
 
 
 def _tvm_inline(order: BuildOrder) -> dict[str, str]:

@@ -18,7 +18,7 @@ from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildFailed
 from stitchcuda.verify.messages.request import Failed
 from stitchcuda.verify.messages.wire import WireError
-from stitchcuda.verify.program import simulated_device
+from stitchcuda.verify.program import launch_failures, simulated_device
 from stitchcuda.verify.reference.float64_truth import higher_order_operator
 from stitchcuda.verify.timing.timed_calls import NotPlain
 
@@ -65,7 +65,9 @@ def describe_failure(error: BaseException, folder: Path) -> Failed:
         return answer
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
-    return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}")
+    launch = launch_failures.find()
+    cause = f"; {launch}" if launch else launch_failures.explain(text) if "CUDA error" in text else ""
+    return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}{cause}")
 
 
 def _describe_limit(text: str) -> Failed | None:

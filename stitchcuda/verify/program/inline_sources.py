@@ -9,12 +9,48 @@ It only reads files. Where to look next: `verify/program/builder_worker.py` (who
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stitchcuda.compiler.syntax import parse_module
+from stitchcuda.verify.messages.build_orders import BuildOrder
 
 _LONGEST = 2 * 2**20                       # bytes; longer Python files are not searched
+_ERROR = re.compile(
+    r"(?P<file>[^\s:()][^:()]*)(?:\((?P<nvcc>\d+)\)|:(?P<gcc>\d+)(?::\d+)?): (?:\w+ )?error\b[^:]*: *(?P<what>.*)"
+)
+_LINKER = re.compile(r"(?:undefined reference to|multiple definition of) [^;]*")
+_TWICE = ": the module is defined twice, as by PYBIND11_MODULE and by functions=..."
+_LONGEST_ERROR = 400                       # characters
+
+
+def first_error(log: str, order: BuildOrder, make_texts: Callable[[], Mapping[str, str]], root: Path) -> str:
+    """Returns the first error in a compiler's or linker's log as one line that begins with the file and line the author knows.
+
+    `make_texts`: makes the files, by name, that the order's inline sources were written to. `root`: the program's folder.
+    """
+    lines = log.strip().splitlines() or ["the compiler said nothing"]
+    found = next(filter(None, map(_ERROR.match, lines)), None)
+    if found is None:
+        linked = next(filter(None, map(_LINKER.search, lines)), None)
+        first = linked[0] if linked else next((line for line in lines if "error" in line.lower()), lines[0])
+        return first.strip()[:_LONGEST_ERROR] + (_TWICE if linked and "PyInit_" in first else "")
+    file, line = found["file"], int(found["nvcc"] or found["gcc"])
+    place: tuple[str, int] | None = (file, line)
+    if order.inline and Path(file).name in ("main.cpp", "cuda.cu"):
+        place = find_author_place(Path(file).name, line, order, make_texts(), root)
+    where = f"{place[0]} line {place[1]}" if place else f"the bindings that load_inline({order.name!r}) writes"
+    return f"{where}: {found['what'].strip()}"[:_LONGEST_ERROR]
+
+
+def find_author_place(
+    file: str, line: int, order: BuildOrder, texts: Mapping[str, str], root: Path
+) -> tuple[str, int] | None:
+    """Returns (file, line) as the author knows them of a line of a file, named `file` in `texts`, that inline sources were
+    written to; None where no author wrote it."""
+    given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file, ())
+    return find_place(texts[file], line, given, root, order.name) if given and file in texts else None
 
 
 def find_place(written: str, line: int, given: tuple[str, ...], root: Path, name: str) -> tuple[str, int] | None:

@@ -56,7 +56,7 @@ from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
 from stitchcuda.verify.messages.tensor_block import TensorBlock, digest, fill, unpack
 from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, ReleaseTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel
-from stitchcuda.verify.program import simulated_device
+from stitchcuda.verify.program import launch_failures, simulated_device
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.program.build_interceptor import Interceptor
 from stitchcuda.verify.program.failures import ProgramError, describe_failure
@@ -109,11 +109,12 @@ class ProgramWorker:
         self._judged = judged
 
     def prepare(self) -> None:
-        """Creates the CUDA context and the clock, and looks up the driver's functions for shared memory (GPU only), before
-        there is a program that could replace them."""
+        """Creates the CUDA context and the clock, and looks up the driver's functions for shared memory and the runtime's for
+        errors (GPU only), before there is a program that could replace them."""
         if self._target == "cuda" and self._clock is None:
             self._clock = DeviceClock()
             device_memory()
+            launch_failures.watch_gpu()
 
     def load(self, request: LoadProgram) -> ProgramLoaded:
         path = Path(request.program)
@@ -163,6 +164,7 @@ class ProgramWorker:
             guessed=self._state.guessed,
             spare=self._state.spare_sizes(),
             alike=self._state.names_of_alike(),
+            caught=self.interceptor.take_failures(),
             tampered=[],
         )
 
@@ -188,9 +190,11 @@ class ProgramWorker:
             poison_cached()
         launched, touched = loaded_runtime.launches(), loaded_runtime.host_bytes()
         recorder = DispatchRecorder(watch=self._target == "sim")
+        launch_failures.find()             # one from before this call says nothing of it
         draw_seeds.seed_generators(request.draw_seed)
         with torch.no_grad(), recorder, interceptor.running(traffic):
             structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
+            failed_launch, caught = launch_failures.find(), interceptor.take_failures()
             copies = self._copies(outputs) # while operators are recorded: none may come between
         own = loaded_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
@@ -198,7 +202,7 @@ class ProgramWorker:
             self._held = structure, [alias(tensor) for tensor in outputs]
         written = self._write(request, structure, copies, given)
         if self._target == "cuda":
-            return Called(**vars(written), tampered=recorder.reasons)
+            return Called(**vars(written), failed_launch=failed_launch, caught=caught, tampered=recorder.reasons)
         vendor, framework = recorder.total("vendor"), recorder.total("framework")
         moved, elsewhere = own + vendor + framework or 1, vendor + framework
         boundary = recorder.at_boundary(*({memory_of(tensor) for tensor in tensors} for tensors in (given, outputs)))
@@ -207,6 +211,8 @@ class ProgramWorker:
         at_work = 2 * recorder.replayed >= elsewhere - boundary
         return Called(
             **vars(written),
+            failed_launch=failed_launch,
+            caught=caught,
             own=own / moved,
             vendor=vendor / moved,
             framework=framework / moved,

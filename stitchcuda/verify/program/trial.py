@@ -37,9 +37,11 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.device_time import RecordedWork
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.messages.program_requests import (
     Called,
     CallProgram,
+    Caught,
     DisturbTensor,
     LoadProgram,
     LoadSettings,
@@ -59,7 +61,9 @@ from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
-_MOST_NAMED = 200                          # characters of a name that a worker reported, in a message
+_MOST_NAMED = 200                          # characters of a name that a worker reported, in a message,
+_MOST_SAID = 1000                          # and of a sentence
+_MOST_CAUGHT = 8                           # failures that a worker reported as caught
 
 _Answer = TypeVar("_Answer")
 _Reply = TypeVar("_Reply", bound=WrittenTensors)
@@ -82,7 +86,9 @@ class Trial:
     `state_names`: names of the reference's state that the program gives back after a call. `notes`: remarks for the verdict.
     `settings`: how it was loaded. `guessed`: names of the reference's state that the program got by shape alone. `spare`,
     `alike`: as in `ProgramLoaded`. After `profile` (GPU): `traced` is what the profiler recorded, `own` the names of the
-    program's own kernels, `own_launches` the launches of each by its full name in the trace.
+    program's own kernels, `own_launches` the launches of each by its full name in the trace. `builds`: the orders to build,
+    with their answers, of all requests that were answered: what failed among them the program has caught. `caught`: other
+    failures that it caught, as its worker reports them.
     """
 
     def __init__(
@@ -105,6 +111,8 @@ class Trial:
         self.traced: Traced | None = None
         self.own: tuple[str, ...] = ()
         self.own_launches: dict[str, int] = {}
+        self.builds: list[tuple[BuildOrder, BuiltLibrary]] = []
+        self.caught: list[Caught] = []
         self._answers: list[str] = []      # the answers that the reference worker holds, the last one last
         self._held: ProgramAnswer[Called] | None = None  # the answer whose outputs the worker still holds
 
@@ -146,6 +154,7 @@ class Trial:
         )  # fmt: skip
         _check_tampering(loaded.tampered)
         self.spare, self.alike = loaded.spare, loaded.alike
+        self._note_caught(loaded.caught)
         self.notes += [note for _, built in self._worker.builds for note in built.notes]
         if self.built.draws:
             self.remark(f"{self.what_is_drawn()}: torch's generators were in the same secret state before both sides' calls")
@@ -186,9 +195,15 @@ class Trial:
         )  # fmt: skip
         reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
         _check_tampering(reply.tampered)
+        self._note_caught(reply.caught)
         answer = self._receive(reply, rooms)
         self._held = answer if hold else self._held
         return answer
+
+    def _note_caught(self, reported: list[Caught]) -> None:
+        self.builds = list(self._worker.builds)
+        self.caught += [failure for failure in reported[:_MOST_CAUGHT] if failure not in self.caught]
+        del self.caught[_MOST_CAUGHT:]
 
     def _prepare(self, given: InputSet) -> tuple[TensorBlock, dict[str, TensorBlock]]:
         """Returns (the inputs for the worker, the blocks into which it writes its answer)."""
@@ -257,7 +272,10 @@ class Trial:
         found = self._ask(CompareAnswer(answer.key, given, bounds, outputs_only=outputs_only, state=state, given_back=names))
         for remark in found.remarks:
             self.remark(remark)
-        return list(found.errors), list(found.reasons)
+        reasons = list(found.reasons)
+        if reasons and isinstance(answer.reply, Called) and answer.reply.failed_launch:
+            reasons.append(answer.reply.failed_launch[:_MOST_SAID])
+        return list(found.errors), reasons
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
