@@ -7,8 +7,10 @@ import math
 import os
 import socket
 import threading
+import traceback
 import tracemalloc
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -157,25 +159,41 @@ REPLACED = (
 )  # fmt: skip
 
 
+def alone(check: Callable[[], None]) -> None:
+    """Runs `check` in a child without other threads, which would see what it replaces."""
+    child = os.fork()
+    if child == 0:
+        try:
+            check()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, "see the traceback on stderr"
+
+
 @pytest.mark.parametrize("name", REPLACED)
 def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what is said and signed, nor what is read; and nothing in between sees it."""
-    seen = []
+    def check() -> None:
+        seen = []
 
-    def replacement(*given: Any, **named: Any) -> Any:
-        seen.append(given)
-        raise RuntimeError("replaced")
+        def replacement(*given: Any, **named: Any) -> Any:
+            seen.append(given)
+            raise RuntimeError("replaced")
 
-    ours, theirs = socket.socketpair()
-    one, other = Channel(ours, (b"1" * 32, b"2" * 32)), Channel(theirs, (b"2" * 32, b"1" * 32))
-    message = {"tampered": ["json.dumps was replaced"], "share": 0.25, "many": [1, None, {"é": "\ud800"}], "nan": math.inf}
-    with monkeypatch.context() as changed:
-        changed.setattr(name, replacement)
-        one.send(message, 5)
-        found = other.receive(5)
-        seen = [given for given in seen if message in given]
-    assert found == message | {"many": [1, None, {"é": "?"}]}
-    assert seen == []
+        ours, theirs = socket.socketpair()
+        one, other = Channel(ours, (b"1" * 32, b"2" * 32)), Channel(theirs, (b"2" * 32, b"1" * 32))
+        message = {"tampered": ["json.dumps was replaced"], "share": 0.25, "many": [1, None, {"é": "\ud800"}], "nan": math.inf}
+        with monkeypatch.context() as changed:
+            changed.setattr(name, replacement)
+            one.send(message, 5)
+            found = other.receive(5)
+            seen = [given for given in seen if message in given]
+        assert found == message | {"many": [1, None, {"é": "?"}]}
+        assert seen == []
+
+    alone(check)
 
 
 @pytest.mark.parametrize("name", [*REPLACED, *(f"stitchcuda.verify.messages.{name}" for name in (
@@ -184,26 +202,29 @@ def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeyp
     "json_text._scan", "json_text._refuse", "wire._printable", "wire._SIGNATURE", "wire.json_text",
 ))])  # fmt: skip
 def test_a_worker_talks_by_functions_that_look_nothing_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    one, other = Channel(ours, (b"1" * 32, b"2" * 32)), Channel(theirs, (b"2" * 32, b"1" * 32))
-    send, receive = one.sender(), one.receiver()
-    other.send({"do": "load", "é": [1.5, None]}, 5)
-    with monkeypatch.context() as changed:
-        changed.setattr(name, None)
-        heard = receive()
-        send({"tampered": ["x"], "share": 0.25})
-    assert heard == {"do": "load", "é": [1.5, None]}
-    assert other.receive(5) == {"tampered": ["x"], "share": 0.25}
-    other.send({"long": "x" * 20_000}, 5)
-    other.send({"more": 1}, 5)
-    one.send({"mixed": 2}, 5)
-    assert (receive(), receive(), other.receive(5)) == ({"long": "x" * 20_000}, {"more": 1}, {"mixed": 2})
-    theirs.sendall(b'{"forged": 1}' + b"0" * 32 + b"\n")
-    with pytest.raises(ForgedMessage):
-        receive()
-    theirs.close()
-    with pytest.raises(ChannelClosed):
-        receive()
+    def check() -> None:
+        ours, theirs = socket.socketpair()
+        one, other = Channel(ours, (b"1" * 32, b"2" * 32)), Channel(theirs, (b"2" * 32, b"1" * 32))
+        send, receive = one.sender(), one.receiver()
+        other.send({"do": "load", "é": [1.5, None]}, 5)
+        with monkeypatch.context() as changed:
+            changed.setattr(name, None)
+            heard = receive()
+            send({"tampered": ["x"], "share": 0.25})
+        assert heard == {"do": "load", "é": [1.5, None]}
+        assert other.receive(5) == {"tampered": ["x"], "share": 0.25}
+        other.send({"long": "x" * 20_000}, 5)
+        other.send({"more": 1}, 5)
+        one.send({"mixed": 2}, 5)
+        assert (receive(), receive(), other.receive(5)) == ({"long": "x" * 20_000}, {"more": 1}, {"mixed": 2})
+        theirs.sendall(b'{"forged": 1}' + b"0" * 32 + b"\n")
+        with pytest.raises(ForgedMessage):
+            receive()
+        theirs.close()
+        with pytest.raises(ChannelClosed):
+            receive()
+
+    alone(check)
 
 
 def test_json_is_what_it_was() -> None:

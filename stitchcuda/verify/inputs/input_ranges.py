@@ -26,7 +26,7 @@ from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_t
 
 SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
-_SAME = 0.9                                # zeros are structure if this share of them are zeros in the next draw too
+_SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
 _ZERO_ROWS = 16                            # of so many rows, about one becomes zero
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
@@ -120,13 +120,15 @@ def find_ranges(draw: Callable[[], Any], stands: Callable[[Any], bool], generato
 
 
 def is_narrow(tensor: Tensor) -> bool:
-    """Whether `leave_range` changes it: floats of one sign, constant, sorted or few; constant booleans, and integers that are
-    all 1 (an index may be 0 where it may be 1)."""
+    """Whether `leave_range` changes it: floats of one sign, constant, sorted or few, unless they are whole numbers; constant
+    booleans, and integers that are all 1 (an index may be 0 where it may be 1)."""
     if tensor.numel() == 0 or tensor.is_complex() or (tensor.itemsize == 1 and tensor.is_floating_point()):
         return False
     if not tensor.is_floating_point():
         return tensor.numel() > 1 and is_constant(tensor) and (tensor.dtype is torch.bool or bool((tensor == 1).all()))
     domain = find_domain(tensor)
+    if domain == "fixed" and not is_constant(tensor) and bool((tensor == tensor.round()).all()):
+        return False                       # labels, counts or positions
     return domain not in ("free", "permuted") or (domain == "free" and float(tensor.max()) <= 0)
 
 
@@ -193,5 +195,6 @@ def _has_zeros(tensor: Tensor) -> bool:
 
 
 def _has_same_zeros(first: Tensor, second: Tensor) -> bool:
-    zeros = first == 0
-    return int((zeros & (second == 0)).sum()) >= _SAME * int(zeros.sum())
+    """Whether zeros and other values are in the same places: rare other values, as in one-hot rows, may be anywhere."""
+    before, after = first == 0, second == 0
+    return all(int((left & right).sum()) >= _SAME * int(left.sum()) for left, right in ((before, after), (~before, ~after)))
