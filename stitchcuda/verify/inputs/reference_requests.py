@@ -102,6 +102,7 @@ class Construction(Answer):
     gpu: str = ""                          # the GPU's UUID
     gpu_memory: int = 0                    # bytes of the GPU's memory, below the user's limit; 0: there is no GPU
     draws: tuple[str, ...] = ()            # operators with which forward draws random numbers; known once it was examined
+    lent: tuple[str, ...] = ()             # outputs in the memory of inputs or state, which later calls may change; likewise
 
     @property
     def state_names(self) -> list[str]:
@@ -121,9 +122,11 @@ class LoadReference(Request[Construction]):
 
 @dataclass(frozen=True)
 class Examined(Answer):
-    """`draws`: operators with which forward draws random numbers from torch's generators."""
+    """`draws`: operators with which forward draws random numbers from torch's generators. `lent`: names of the outputs that lie
+    in the memory of inputs or of the module's state."""
 
     draws: tuple[str, ...]
+    lent: tuple[str, ...]
 
 
 @dataclass(frozen=True)

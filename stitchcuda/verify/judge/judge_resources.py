@@ -290,7 +290,7 @@ class JudgeResources:
                     examined = shared.reference.ask(
                         requests.Examine(), seconds=self.limits.baseline_s, doing="running forward"
                     )
-                shared.built = dataclasses.replace(shared.built, draws=examined.draws)
+                shared.built = dataclasses.replace(shared.built, draws=examined.draws, lent=examined.lent)
             except WorkerFailed as failure:
                 self.drop_reference()
                 raise _explained(failure) from failure

@@ -232,13 +232,15 @@ class Trial:
             self._ask(Forget(tuple(answers)))
 
     def find_overwritten(self, given: InputSet) -> list[str]:
-        """Returns which of the outputs that the worker holds have changed since they were returned. Raises `WorkerFailed`."""
+        """Returns which of the outputs that the worker holds have changed since they were returned, other than those that the
+        reference returns in memory of its inputs or state. Raises `WorkerFailed`."""
         if self._held is None:
             return []
         rooms = self._ask(Lend(rooms={"outputs": given.most_bytes})).rooms
         request = RereadOutputs(**rooms)
         now = self._worker.ask(request, seconds=self._limits.call_s, doing="showing earlier outputs")
-        return self.find_changed(self._held, self._receive(now, rooms))
+        changed = self.find_changed(self._held, self._receive(now, rooms))
+        return [name for name in changed if name not in self.built.lent]
 
     def find_changed(self, before: ProgramAnswer[WrittenTensors], after: ProgramAnswer[WrittenTensors]) -> list[str]:
         """Returns which outputs of one answer another one lacks, or has with other bits. Both must be among the last two, or

@@ -103,8 +103,9 @@ def run_in_precision(
 
 def second_run(
     module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any], seed: Callable[[], None] = lambda: None
-) -> dict[str, Tensor]:
-    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`. `seed` is called between the two.
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`, and the names of the outputs that lie
+    in the memory of inputs or of the module's state. `seed` is called between the two.
 
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
@@ -116,7 +117,8 @@ def second_run(
         del given, named
         renew()
         seed()
-        return _call_and_compare(module, *copy_arguments(second))
+        lent: list[str] = []
+        return _call_and_compare(module, *copy_arguments(second), lent=lent), tuple(lent)
 
 
 def run64(
@@ -217,8 +219,11 @@ def _widen(tensor: Tensor) -> Tensor:
     return tensor if wider is None else tensor.to(wider)
 
 
-def _call_and_compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """Calls `module` itself and returns its outputs, and what differs afterwards from before among its state and inputs."""
+def _call_and_compare(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lent: list[str] | None = None
+) -> dict[str, Tensor]:
+    """Calls `module` itself and returns its outputs, and what differs afterwards from before among its state and inputs. `lent`
+    gets the names of the outputs that lie in the memory of either."""
     leaves = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
     given = name_outputs(leaves, "input")
     before = {key: (tensor, tensor._version) for key, tensor in _state(module).items()}
@@ -232,6 +237,12 @@ def _call_and_compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
         if replaced or (key in values and not _same(values[key], tensor)):
             outputs[f"buffer:{key}"] = tensor.detach()
     held = {tensor.untyped_storage()._cdata for tensor, _ in before.values()}  # which is put back, or changes in the next call
+    if lent is not None:
+        others = {leaf.untyped_storage()._cdata for leaf in leaves}
+        lent += [
+            name for name, value in outputs.items()
+            if name.startswith("output") and value.untyped_storage()._cdata in held | others
+        ]  # fmt: skip
     outputs = {
         name: copy.deepcopy(value) if value.untyped_storage()._cdata in held else value for name, value in outputs.items()
     }

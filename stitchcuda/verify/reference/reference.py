@@ -61,6 +61,7 @@ class Reference:
     """A loaded reference. `module` is in the mode it was constructed in and on `device`, its parameters without gradients.
 
     `draws`: the operators with which a call draws from torch's generators, as far as `examine` saw; () before it is called.
+    `lent`: the outputs that lie in the memory of inputs or of the module's state, likewise.
     """
 
     module: nn.Module
@@ -72,6 +73,7 @@ class Reference:
     init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
     seconds: float = 0.0  # time limit for a call of get_inputs(); 0: none
     draws: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
     def inputs(self, seed: int) -> Inputs:
         """Returns (args, kwargs) for `seed`, on the reference's device, without gradients.
@@ -118,7 +120,7 @@ class Reference:
         others = self.inputs(seed + 1)
         _seed(1)
         with self.explained(args, kwargs):
-            again = second_run(self.module, others, (args, kwargs), lambda: self._seed_call(1))
+            again, self.lent = second_run(self.module, others, (args, kwargs), lambda: self._seed_call(1))
         if not _alike(first, again, exact=False):
             raise BadInput(
                 f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a "

@@ -140,7 +140,7 @@ class ReferenceWorker:
             self.blocks.forward_bytes = torch.cuda.max_memory_allocated() - before
             self.blocks.state_bytes = self._state.size
             self._state.reset()
-        return requests.Examined(reference.draws)
+        return requests.Examined(reference.draws, reference.lent)
 
     def capture(self, request: requests.CaptureReference) -> ReferenceFacts:
         from stitchcuda.compiler.capture import capture
