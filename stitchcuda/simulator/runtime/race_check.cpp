@@ -115,10 +115,13 @@ void look(std::uintptr_t word, unsigned char bytes, bool writes, bool shared) {
 void touch(const void* address, std::size_t bytes, bool writes) {
   Check& all = check();
   if (!all.doubts.empty()) settle();
+  if (all.left == 0) {
+    checking = false;
+    return;
+  }
   const auto begin = reinterpret_cast<std::uintptr_t>(address), end = begin + bytes;
   const bool shared = is_shared(begin);
   if (!shared && !is_device(address)) return;    // a thread's own memory, or the host's
-  if (all.left == 0) return;
   all.left--;
   for (std::uintptr_t word = begin / kWord * kWord; word < end; word += kWord) {
     unsigned char mask = 0;
@@ -155,7 +158,7 @@ void begin_block_check(unsigned long block, Range dynamic_shared) {
   all.epoch = 0;
   all.turns.assign(all.turns.size(), 0);
   all.shared.assign(1, dynamic_shared);
-  checking = true;
+  checking = all.left != 0;
 }
 void end_block_check() { checking = false; }
 

@@ -15,7 +15,7 @@
 
 namespace stitchsim {
 
-constexpr unsigned long kMost = 2'000'000;
+constexpr unsigned long kMost = 500'000;
 
 struct Range {
   std::size_t begin, end;

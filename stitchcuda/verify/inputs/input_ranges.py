@@ -158,7 +158,7 @@ def leave_range(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor with zeros in about one of `_ZERO_ROWS` rows of its last axis, at least one, and in one of four and
-    more indices of its first axis. One of fewer than two axes is returned as it is."""
+    more indices of its first axis and of its last. One of fewer than two axes is returned as it is."""
     if tensor.dim() < 2:
         return tensor
     made, rows = tensor.detach().clone(), tensor.shape[:-1]
@@ -168,6 +168,8 @@ def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
     if rows[0] >= 4:
         chosen[int(torch.randint(rows[0], (), generator=generator, device=generator.device))] = True
     made[chosen] = 0
+    if tensor.shape[-1] >= 4:
+        made[..., int(torch.randint(tensor.shape[-1], (), generator=generator, device=generator.device))] = 0
     return made
 
 

@@ -30,7 +30,7 @@ def find_freedom(name: str, value: torch.Tensor, parameters: set[str]) -> Freedo
 
 def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -> torch.Tensor:
     """Returns a tensor in which each element is changed by about 10 %, of itself for "same signs" and else of the tensor's root
-    mean square (or by 0.1, if all are zero); if all have one sign, half of them get the other one too."""
+    mean square (or by 0.1, if all are zero); if all have one sign or one magnitude, random ones get the other sign."""
     if freedom == "none":
         return value
     if value.is_complex():
@@ -42,7 +42,7 @@ def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -
         return change.mul_(wide).add_(wide).to(value.dtype)
     change = change.mul_(_root_mean_square(wide) or 1.0).add_(wide)
     low, high = map(float, torch.aminmax(wide))
-    if low >= 0 or high <= 0:
+    if low >= 0 or high <= 0 or is_constant(wide.abs()):
         change.mul_(random_signs(value.shape, generator).to(value.device))
     return change.to(value.dtype)
 

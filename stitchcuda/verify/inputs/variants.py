@@ -55,7 +55,7 @@ _OUTLIER = 64.0
 _HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
 _WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
 _NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
-_FEWER = 0.25                              # at least this share of an output's elements that were not zero must not be zero
+_FEWER = 0.25                              # for parameters; inputs are varied one way of many
 
 
 def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: InputRanges = _AS_SHOWN) -> Any | None:
@@ -267,8 +267,9 @@ def summarise(outputs: dict[str, Tensor]) -> dict[str, OutputSummary]:
     }  # fmt: skip
 
 
-def why_worse(found: dict[str, OutputSummary], usual: dict[str, OutputSummary]) -> str:
-    """Says how the reference's outputs with other values say less than `usual`, those as given or as constructed, or ""."""
+def why_worse(found: dict[str, OutputSummary], usual: dict[str, OutputSummary], *, fewer: float = _FEWER) -> str:
+    """Says how the reference's outputs with other values say less than `usual`, those as given or as constructed, or "".
+    `fewer`: at least this share of an output's elements that were not zero must not be zero."""
     if found.keys() != usual.keys():
         return "returns or writes other tensors"
     for name, now in found.items():
@@ -277,7 +278,7 @@ def why_worse(found: dict[str, OutputSummary], usual: dict[str, OutputSummary]) 
             return "does not stay finite"
         if name.startswith("output") and now.constant and not before.constant:
             return "has a constant output"
-        if name.startswith("output") and now.filled < _FEWER * before.filled:
+        if name.startswith("output") and now.filled < fewer * before.filled:
             return "has an output that is mostly zero"
     return ""
 

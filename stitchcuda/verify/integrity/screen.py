@@ -290,7 +290,7 @@ class _Reader:
         if id(node) in self._folded:
             return
         self._folded.update(id(part) for part in ast.walk(node) if part is not node)
-        if _VERIFIERS.search(text):
+        if _VERIFIERS.search(text) or text.partition(".")[0] == "stitchcuda":
             yield "refused", "names what belongs to the verifier"
         if "__global__" in text or "#include" in text:
             for kind, line, why in screen_native.screen(text):

@@ -67,7 +67,8 @@ def describe_failure(error: BaseException, folder: Path) -> Failed:
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
     launch = launch_failures.find()
     cause = f"; {launch}" if launch else launch_failures.explain(text) if "CUDA error" in text else ""
-    return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}{cause}")
+    said = f": {text[:1500]}" if text != type(error).__name__ else ""
+    return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}{said}{cause}")
 
 
 def _describe_limit(text: str) -> Failed | None:

@@ -118,7 +118,8 @@ def second_run(
         renew()
         seed()
         lent: list[str] = []
-        return _call_and_compare(module, *copy_arguments(second), lent=lent), tuple(lent)
+        given, named = copy_arguments(second)
+        return _call_and_compare(module, given, named, lent), tuple(lent)
 
 
 def run64(
