@@ -139,7 +139,7 @@ BAD_REFERENCES = {
         model("return x * 2 if x.sum() > 0 else x + 1"),
         ["builtin engineer", "--model openai:NAME"],
     ),
-    "stochastic": (model("return torch.dropout(x, 0.5, True) + 1"), ["differ"]),
+    "stochastic": (model("import random; return x * random.random() + 1"), ["different results"]),
     "imports what is not there": ("import nothing_of_that_name\n" + GOOD, ["nothing_of_that_name"]),
 }
 

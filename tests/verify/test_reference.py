@@ -168,7 +168,7 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
         ("y + None", "The reference's forward raises TypeError: unsupported operand"),
         ("y * __import__('random').random()", "different results for the same inputs"),
         ("y * __import__('numpy').random.rand()", "for the same inputs: it draws random numbers with Python's random"),
-        ("y * (__import__('time').time_ns() % 999)", "different results for the same inputs"),
+        ("y * 10.0 ** (__import__('time').time_ns() % 99991 / 3000)", "different results for the same inputs"),
         ("torch.dropout(y, 0.5, True) * __import__('random').random()", "different results for the same inputs"),
         ("y + self.__dict__.setdefault('cache', torch.rand(2, 4))", "other results on a second call"),
         ("y.reshape(3, 3)", "forward raises RuntimeError"),
