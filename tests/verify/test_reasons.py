@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.inputs import variants
-from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.policy import policy_reasons
 from stitchcuda.verify.program import launch_failures
 from tests.verify import programs
@@ -188,17 +186,9 @@ def test_the_last_error_of_a_gpu(code: int, text: bytes, said: str, monkeypatch:
 
 
 def test_kinds_of_inputs_are_described() -> None:
-    class Given:
-        def __init__(self, variant: str) -> None:
-            self.variant = variant
-
-    def said(variant: str) -> str:
-        given: Any = Given(variant)
-        return correctness._variant(given)
-
-    assert said(variants.GIVEN) == ""
-    assert said("patchwork") == (
-        " (inputs whose rows are of different kinds: large, small, negative, sparse, sorted, uniform or with an outlier)"
-    )
-    assert said("sorted, masks as given") == " (inputs whose rows are sorted, masks as given)"
-    assert said("of a new kind") == " (inputs that are of a new kind)"
+    several = "inputs with rows of several kinds: large, small, negative, sparse, sorted, uniform, zero or with an outlier"
+    assert variants.describe("patchwork") == several
+    assert variants.describe("sorted, masks as given") == "inputs whose rows are sorted, masks as given"
+    assert variants.describe("negative" + variants.BEYOND).endswith("small, outside of the range of get_inputs()")
+    for variant in (*variants.VALUES, *variants.SMALL, *variants.LIKE_ANOTHER):
+        assert variants.describe(variant) != f"inputs {variant}"

@@ -42,7 +42,7 @@ def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -
         return change.mul_(wide).add_(wide).to(value.dtype)
     change = change.mul_(_root_mean_square(wide) or 1.0).add_(wide)
     low, high = map(float, torch.aminmax(wide))
-    if low >= 0 or high <= 0 or is_constant(wide.abs()):
+    if low >= 0 or high <= 0 or (low == -high and is_constant(wide.abs())):
         change.mul_(random_signs(value.shape, generator).to(value.device))
     return change.to(value.dtype)
 

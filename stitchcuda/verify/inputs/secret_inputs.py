@@ -22,7 +22,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.verify.compare.bound import Bound, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
-from stitchcuda.verify.inputs.variants import GIVEN, MASKS_AS_GIVEN, SMALL, VALUES
+from stitchcuda.verify.inputs.variants import GIVEN, MASKS_AS_GIVEN, SMALL, VALUES, describe
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
@@ -310,7 +310,7 @@ def draw_set(
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
         if error.late or len(variants) < 2:
             raise
-        secret_inputs.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
+        secret_inputs.remark(f"{describe(variants[0])} were not tried: the reference does not stand them ({error})")
         return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes, draw_seed=draw_seed)
     for note in drawn.skipped:
         secret_inputs.remark(note)

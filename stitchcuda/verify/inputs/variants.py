@@ -49,6 +49,21 @@ BEYOND = ", outside of the range of get_inputs()"  # ends the name of a variant 
 LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous")  # these hold the values of another set
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
+_MEANINGS: dict[str, str] = {
+    "exchanged": "inputs seen before in which a few elements have exchanged places",
+    "touched": "inputs seen before of which a few elements are changed",
+    "patchwork": "inputs with rows of several kinds: large, small, negative, sparse, sorted, uniform, zero or with an outlier",
+    "scaled up": "inputs with large values",
+    "scaled down": "inputs with small values",
+    "negative": "inputs whose values are negative and small",
+    "shifted": "inputs shifted by a standard deviation",
+    "uniform": "inputs with evenly distributed values",
+    "sparse": "inputs of which half the values are zero",
+    "sorted": "inputs whose rows are sorted",
+    "repeated": "inputs in which every second row repeats the one before",
+    "outlier": "inputs with one very large value",
+    "non-contiguous": "inputs in another memory layout",
+}
 _AS_SHOWN = InputRanges()
 _SCALE = 8.0
 _OUTLIER = 64.0
@@ -88,6 +103,12 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
 
     result = replace_numbered(arguments, change)
     return result if changed[0] else None
+
+
+def describe(variant: str) -> str:
+    """Says what a variant's inputs are, such as "inputs with large values"."""
+    plain = variant.removesuffix(BEYOND).removesuffix(MASKS_AS_GIVEN)
+    return _MEANINGS.get(plain, f"inputs {plain}") + variant.removeprefix(plain)
 
 
 def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:

@@ -18,7 +18,7 @@ from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
-from stitchcuda.verify.inputs.variants import BEYOND, GIVEN, MASKS_AS_GIVEN
+from stitchcuda.verify.inputs.variants import GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.messages.program_requests import Called, CallWork
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -26,21 +26,6 @@ from stitchcuda.verify.program.trial import ProgramAnswer, Trial
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
-_VARIANTS = {                              # what the names in `verify/inputs/variants.py` mean
-    "exchanged": "inputs seen before in which a few elements have exchanged places",
-    "touched": "inputs seen before of which a few elements are changed",
-    "patchwork": "inputs whose rows are of different kinds: large, small, negative, sparse, sorted, uniform or with an outlier",
-    "scaled up": "inputs with large values",
-    "scaled down": "inputs with small values",
-    "negative": "inputs whose values are negative and small",
-    "shifted": "inputs shifted by a standard deviation",
-    "uniform": "inputs with evenly distributed values",
-    "sparse": "inputs of which half the values are zero",
-    "sorted": "inputs whose rows are sorted",
-    "repeated": "inputs in which every second row repeats the one before",
-    "outlier": "inputs with one very large value",
-    "non-contiguous": "inputs in another memory layout",
-}
 _MOST_NAMED = 120                          # characters of a kernel's name that a worker reported, in a reason
 
 
@@ -172,10 +157,7 @@ def _refuse_traced(work: RecordedWork) -> list[str]:
 
 
 def _variant(given: InputSet) -> str:
-    """Says in words what is special about an input set; "" for inputs as `get_inputs()` gives them."""
-    plain = given.variant.removesuffix(BEYOND).removesuffix(MASKS_AS_GIVEN)
-    what = _VARIANTS.get(plain, f"inputs that are {plain}")
-    return "" if given.variant == GIVEN else f" ({what}{given.variant.removeprefix(plain)})"
+    return "" if given.variant == GIVEN else f" ({describe(given.variant)})"
 
 
 def _held_back(strict: Sequence[InputSet]) -> Sequence[InputSet | None]:

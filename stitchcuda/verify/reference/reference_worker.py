@@ -222,7 +222,7 @@ class ReferenceWorker:
             if not isinstance(made, str):
                 return variant, arguments, *made
             if not variant.endswith(variants.BEYOND):
-                skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({made})")
+                skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
         with self._explained(*given):
             arguments = variants.resize(given, request.sizes)
             return last, arguments, *self._compute(*arguments, draw_seed=draw_seed)
