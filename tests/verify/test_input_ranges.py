@@ -10,6 +10,7 @@ import torch
 
 from stitchcuda.verify.inputs import secret_inputs, variants
 from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges, is_narrow, leave_range, with_rows_of_zeros
+from stitchcuda.verify.inputs.reference_requests import Expect
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.messages.tensor_block import unpack
 from tests.verify.references import asking, source
@@ -174,3 +175,22 @@ def test_an_integer_that_nobody_can_vary_is_named(tmp_path: Path) -> None:
 def test_ties_are_not_made_where_they_can_be_broken(tmp_path: Path, result: str, tried: bool) -> None:
     sets, *_ = values(tmp_path, result, "[torch.randn(8, 16)]")
     assert any(bool((given[0] == 0).all(1).any()) for given in sets) == tried
+
+
+def test_a_crash_beyond_the_range_ends_such_tries(tmp_path: Path) -> None:
+    """As an index out of range does on a GPU. The variants are then drawn in the range that get_inputs() shows."""
+    ask = asking(tmp_path, source("x.sqrt()", "[torch.rand(8, 16)]"))
+    asked: list[bool] = []
+
+    def fragile(request: Any) -> Any:
+        if isinstance(request, Expect):
+            asked.append(request.beyond)
+            if request.beyond and len(request.variants) > 1:
+                raise secret_inputs.ReferenceLost("the reference crashed")
+        return ask(request)
+
+    made = secret_inputs.draw(fragile)
+    secret_inputs.extend(fragile, made, 3)
+    assert asked == [True, True, False, False]
+    assert [given.variant for given in made.sets][1] == "patchwork"
+    assert "limited: only values like those of get_inputs() were tried: for others, the reference crashed" in made.notes

@@ -182,6 +182,7 @@ class Expect(Request[Expected]):
     usual: float = 0.0
     names: tuple[str, ...] | None = None   # the outputs that a variant must have
     draw_seed: int | None = None           # for a reference that draws; None: one that follows from `seed`
+    beyond: bool = True                    # whether to try values that get_inputs() never shows
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ class SecretInputs:
     amplified: bool = False                # weights were scaled up, for outputs that depend on the inputs
     alike: Groups = ()                     # parameters of one group have equal values (verify/ablation/state_mismatch.py)
     usual: float = 0.0                     # the reference's own error on inputs as given, relative in norm
+    beyond: bool = True                    # whether values that get_inputs() never shows may be tried: a crash ends that
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # block order of a first call, simulated
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
@@ -304,12 +305,17 @@ def draw_set(
     seed = secrets.randbits(31) if seed is None else seed
     try:
         names = secret_inputs.sets[0].names if secret_inputs.sets else None
-        drawn = ask(
-            requests.Expect(seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names, draw_seed)
-        )
+        drawn = ask(requests.Expect(
+            seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names, draw_seed,
+            secret_inputs.beyond,
+        ))  # fmt: skip
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
         if error.late or len(variants) < 2:
             raise
+        if secret_inputs.beyond:
+            secret_inputs.beyond = False
+            secret_inputs.remark(f"limited: only values like those of get_inputs() were tried: for others, {error}")
+            return draw_set(ask, secret_inputs, variants=variants, seed=seed, sizes=sizes, draw_seed=draw_seed)
         secret_inputs.remark(f"{describe(variants[0])} were not tried: the reference does not stand them ({error})")
         return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes, draw_seed=draw_seed)
     for note in drawn.skipped:

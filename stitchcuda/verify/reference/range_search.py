@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges
 from stitchcuda.verify.inputs.variants import summarise, why_worse
 
-_BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian", "aminmax"))
+_BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian"))
 _WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
 _FEWER = 0.02                              # at least this share of the outputs that were not zero, as a product of ReLUs has
 
@@ -26,12 +26,14 @@ Outputs = dict[str, Tensor]
 
 
 def search_ranges(
-    call: Callable[[Any], Outputs], judge: Callable[[Any], Outputs | str], draw: Callable[[], Any], generator: torch.Generator
+    judge: Callable[[Any], Outputs | str], draw: Callable[[], Any], generator: torch.Generator
 ) -> InputRanges:
-    """Returns the ranges. `call`: the reference's outputs for arguments. `judge`: the same, or why programs cannot be judged by
-    them. `draw`: new arguments, as get_inputs() gives them."""
+    """Returns the ranges. `judge`: the reference's outputs for arguments, or why programs cannot be judged by them. `draw`: new
+    arguments, as get_inputs() gives them."""
     with _TieBreaking() as seen:  # type: ignore[no-untyped-call]
-        outputs = call(draw())
+        outputs = judge(draw())
+    if isinstance(outputs, str):
+        return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: for others of it, {outputs}",))
     usual = summarise(outputs)
     ties = seen.found or any(name.startswith("output") and not value.is_floating_point() for name, value in outputs.items())
     del outputs

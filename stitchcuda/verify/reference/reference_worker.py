@@ -208,12 +208,13 @@ class ReferenceWorker:
         `skipped` why those before were not taken."""
         given, draw_seed = self._loaded().inputs(request.seed), self._draw_seed(request)
         *others, last = request.variants
-        if others and self._ranges is None:
+        if others and request.beyond and self._ranges is None:
             self._ranges = self._find_ranges(request)
+        ranges = self._ranges if request.beyond and self._ranges else InputRanges()
         alike = [variant for variant in others if variant.startswith(variants.LIKE_ANOTHER)]
         for variant in dict.fromkeys([*alike, *(variant + variants.BEYOND for variant in others), *others]):
             generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-            arguments = variants.vary(given, variant, generator, self._ranges or InputRanges())
+            arguments = variants.vary(given, variant, generator, ranges)
             if arguments is None:
                 continue                   # nothing to vary this way
             made = self._compute_or_say(arguments, request.usual, draw_seed)
@@ -241,10 +242,8 @@ class ReferenceWorker:
             found = self._compute_or_say(arguments, request.usual, self._draw_seed(request))
             return found if isinstance(found, str) else found[0]
 
-        return search_ranges(
-            lambda arguments: run(reference.module, *arguments), judge, lambda: reference.inputs(next(seeds)),
-            torch.Generator(self._device).manual_seed(request.seed + 1),
-        )  # fmt: skip
+        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+        return search_ranges(judge, lambda: reference.inputs(next(seeds)), generator)
 
     def _compute_or_say(
         self, arguments: Any, usual: float, draw_seed: int | None
