@@ -144,10 +144,8 @@ def leave_range(tensor: Tensor, generator: torch.Generator) -> Tensor:
         return bits
     values = torch.nan_to_num(tensor.detach().double(), 0.0, 0.0, 0.0)
     low, high = map(float, torch.aminmax(values))
-    if low == high and values.numel() > 1:
+    if low == high and (values.numel() > 1 or low == 0):
         made = drawn(torch.randn, values.shape) * (abs(low) or 1.0)
-    elif low == high == 0:
-        made = drawn(torch.randn, values.shape)
     elif is_ordered(values):
         made = values * (0.5 + float(drawn(torch.rand, (1,)))) + values.std() * float(drawn(torch.randn, (1,)))
     else:
@@ -186,14 +184,17 @@ def _list_tensors(arguments: Any) -> list[Tensor]:
     return list(found.values())
 
 
+def _holds_floats(tensor: Tensor) -> bool:
+    """Whether it has elements, of a floating-point type of more than 8 bits: few operators take those of 8."""
+    return tensor.numel() > 0 and tensor.is_floating_point() and tensor.itemsize > 1
+
+
 def _has_infinities(tensor: Tensor) -> bool:
-    wide = tensor.is_floating_point() and tensor.itemsize > 1
-    return wide and tensor.numel() > 0 and not bool(torch.isfinite(tensor).all())
+    return _holds_floats(tensor) and not bool(torch.isfinite(tensor).all())
 
 
 def _has_zeros(tensor: Tensor) -> bool:
-    wide = tensor.is_floating_point() and tensor.itemsize > 1
-    return wide and tensor.numel() > 0 and bool((tensor == 0).any()) and not is_constant(tensor)
+    return _holds_floats(tensor) and bool((tensor == 0).any()) and not is_constant(tensor)
 
 
 def _has_same_zeros(first: Tensor, second: Tensor) -> bool:
