@@ -38,6 +38,7 @@ class Bench:
         )  # fmt: skip
         self._judge = JudgeProcess(start, forkserver)
         self._judge.resources.reference_worker()
+        self.ask = self._judge.resources.ask
         self.secret_inputs: SecretInputs = self._judge.resources.secret_inputs(sets, fresh=False, terms=InputTerms())
 
     @contextlib.contextmanager

@@ -155,7 +155,7 @@ def test_a_program_is_left_as_much_memory_as_the_reference_needs(monkeypatch: py
     blocks = Blocks("cuda")
     monkeypatch.setattr(gpu_memory, "free_and_total", lambda: (20, 24))
     assert blocks.place_for_call(10) == "cuda"
-    blocks.forward_bytes = 12
+    blocks.call_bytes = 12
     assert blocks.place_for_call(8) == "cuda"
     assert blocks.place_for_call(10) == "cpu"
     assert blocks.on_host == 1             # which a remark says

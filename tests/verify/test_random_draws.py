@@ -15,8 +15,11 @@ from stitchcuda.compiler.capture.capture import capture
 from stitchcuda.compiler.capture.dependencies import dependencies
 from stitchcuda.compiler.printing.statement_order import schedule
 from stitchcuda.errors import BadInput
+from stitchcuda.verify.inputs import secret_inputs
 from stitchcuda.verify.inputs.draw_seeds import seed_for_inputs, seed_for_turn, seed_generators
+from stitchcuda.verify.inputs.variants import BEYOND, GIVEN
 from stitchcuda.verify.judge import correctness
+from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.timing_requests import LayRow, MoveTensors, PrepareTiming, TimeBlock
 from stitchcuda.verify.reference.float64_truth import run, run64, run_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
@@ -156,6 +159,16 @@ def test_a_program_must_draw_the_same_numbers(bench: Bench, forward: str, right:
     assert any("draws random numbers (randn, bernoulli_) in forward: torch's generators were" in note for note in result.notes)
     if not right:
         assert "a program must draw the same ones" in result.reasons[-1]
+
+
+def test_its_inputs_may_leave_the_range_shown(tmp_path: Path) -> None:
+    held = Bench(tmp_path, source("Model").replace("[torch.randn(8, 32)]", "[torch.rand(8, 32)]"))
+    found, given = held.secret_inputs, held.secret_inputs.sets[1]
+    assert given.variant.endswith(BEYOND)
+    again = secret_inputs.draw_set(held.ask, found, variants=[given.variant, GIVEN], seed=given.seed)
+    assert again.variant == given.variant, "drawn again by its name, it is the same"
+    assert all(map(torch.equal, unpack(again.inputs, "cpu"), unpack(given.inputs, "cpu")))
+    held.close()
 
 
 def test_a_timed_call_has_a_seed_of_its_own(tmp_path: Path) -> None:

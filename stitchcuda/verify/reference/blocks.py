@@ -21,13 +21,13 @@ _FREE_OF_ROOMS = 0.1                       # and of those for one call, when the
 
 class Blocks:
     """Makes blocks for one device, "cuda" or "cpu". `on_host`: how many were made on the host because the GPU was full.
-    `state_bytes`, `forward_bytes`: what a program probably needs for its state and a call, as the reference does; 0: unknown.
+    `state_bytes`, `call_bytes`: what a program probably needs for its state and a call, as the reference does; 0: unknown.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self.on_host = 0
-        self.state_bytes = self.forward_bytes = 0
+        self.state_bytes = self.call_bytes = 0
 
     def pack(self, tensors: list[torch.Tensor]) -> TensorBlock:
         """Returns a new block with copies of the tensors. Raises `WireError` for a dtype that cannot be sent."""
@@ -54,10 +54,10 @@ class Blocks:
 
     def place_for_call(self, size: int) -> str:
         """Returns where so many bytes of a call are to lie, "cuda" or "cpu". The program has its parameters already."""
-        return self._place(size, _FREE_OF_ROOMS, self.forward_bytes)
+        return self._place(size, _FREE_OF_ROOMS, self.call_bytes)
 
     def _place_to_keep(self, size: int) -> str:
-        return self._place(size, _FREE, self.state_bytes + self.forward_bytes)
+        return self._place(size, _FREE, self.state_bytes + self.call_bytes)
 
     def _place(self, size: int, share: float, needed: int) -> str:
         """Returns where so many bytes are to lie, so that this share of the GPU's memory, and `needed` bytes, stay free."""

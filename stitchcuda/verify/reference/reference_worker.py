@@ -63,7 +63,7 @@ class ReferenceWorker:
         self._state: ReferenceState        # from `load` on
         self._ranges: InputRanges | None = None  # of its inputs, once they were looked at
         self._precision: Precision = "reference"
-        self._small = False                # whether programs may need nearly all of the GPU's memory
+        self.small = False                # whether programs may need nearly all of the GPU's memory
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
@@ -107,7 +107,7 @@ class ReferenceWorker:
         if self._target == "cuda":
             gpu_memory.set_limit(request.gpu_bytes)
             gpu_memory.allow_little()
-            self._small = gpu_memory.is_small()
+            self.small = gpu_memory.is_small()
         allow_tf32(self._precision)
         self._reference = reference = load_reference(Path(request.path), self._device, seconds=request.patience)
         self._state = ReferenceState(reference.module, self._device)
@@ -131,13 +131,15 @@ class ReferenceWorker:
     def examine(self, request: requests.Examine) -> requests.Examined:
         reference = self._loaded()
         reference.examine()
-        if self._small:                    # so that it leaves a program as much as the reference itself needs
+        if self.small:                    # so that it leaves a program as much as the reference itself needs
             args, kwargs = reference.inputs(seed=0)
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             with torch.no_grad(), self._in_precision():
-                reference.module(*args, **kwargs)
-            self.blocks.forward_bytes = torch.cuda.max_memory_allocated() - before
+                outputs = reference.module(*args, **kwargs)
+            returned = torch.cuda.memory_allocated() - before  # a program holds those of two calls, and copies them
+            del outputs
+            self.blocks.call_bytes = torch.cuda.max_memory_allocated() - before + 2 * returned
             self.blocks.state_bytes = self._state.size
             self._state.reset()
         return requests.Examined(reference.draws, reference.lent)
@@ -212,7 +214,8 @@ class ReferenceWorker:
             self._ranges = self._find_ranges(request)
         ranges = self._ranges if request.beyond and self._ranges else InputRanges()
         alike = [variant for variant in others if variant.startswith(variants.LIKE_ANOTHER)]
-        for variant in dict.fromkeys([*alike, *(variant + variants.BEYOND for variant in others), *others]):
+        wider = [variant.removesuffix(variants.BEYOND) + variants.BEYOND for variant in others]
+        for variant in dict.fromkeys([*alike, *wider, *others]):
             generator = torch.Generator(self._device).manual_seed(request.seed + 1)
             arguments = variants.vary(given, variant, generator, ranges)
             if arguments is None:
@@ -337,7 +340,7 @@ class ReferenceWorker:
         it keeps as much as comparing takes, since a program may take all the rest."""
         if self._device == "cuda" and gpu_memory.unused() > _MOST_UNUSED:
             torch.cuda.empty_cache()
-        if self._small and gpu_memory.unused() < _MOST_UNUSED:
+        if self.small and gpu_memory.unused() < _MOST_UNUSED:
             try:
                 torch.empty(_MOST_UNUSED, dtype=torch.uint8, device=self._device)
             except RuntimeError as error:
@@ -482,8 +485,11 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = vars(Failed(traceback.format_exc(), "error" if worker.alive() else "crash"))
             if lack := out_of_memory.describe_request(error):  # while it was examined: its own forward had enough memory
                 answer = vars(Failed(f"The reference takes too much memory to be judged: {lack}.", "bad_input"))
+        timed = kinds[do] in TIMING_REQUESTS
+        if worker.small and not timed:     # before the answer: what is free when a program's call begins limits it
+            worker.give_memory_back()
         channel.send(answer | {"id": token})
-        if kinds[do] not in TIMING_REQUESTS:
+        if not worker.small and not timed:
             worker.give_memory_back()
         del message, answer                # with the blocks that they hold
 
