@@ -235,7 +235,7 @@ class CheckResult(Record):
     replaced: float = 1.0                  # share of the reference's device time that own kernels took over (GPU)
     exchanged: float = 0.0                 # share of the removed work that other library kernels do now (GPU)
     host_bytes: int = 0                    # bytes of device memory that the host touched in one call (simulator)
-    host_share: float = 0.0                # share of device time in copies to the host (GPU)
+    host_share: float = 0.0                # share of device time in copies to the host that the reference does not make (GPU)
     launches: int = 0                      # own kernel launches in one call
     deterministic: bool | None = None      # whether a repeated call is bitwise equal; None: not checked
     seconds: float = 0.0

@@ -60,6 +60,15 @@ def test_a_trace_is_summed_by_origin() -> None:
     assert found.own_launches == {"void scale<float>(float*)": 1}
 
 
+def test_copies_to_the_host_that_the_reference_makes_too_count_for_nothing() -> None:
+    sizes = [("Memcpy DtoH (Device -> Pageable)", 0, 2, 7)] * 3
+    kernel = ("scale", 10, 94, 7)
+    assert device_time.share_in_host_copies([*sizes, kernel], [*sizes, kernel]) == 0.0
+    assert device_time.share_in_host_copies([kernel], [*sizes, kernel]) == 0.06
+    assert device_time.share_in_host_copies(sizes, [("Memcpy DtoH", 0, 29, 7), ("scale", 30, 71, 7)]) == 0.2
+    assert device_time.share_in_host_copies([], []) == 0.0
+
+
 def test_a_graph_beside_the_work_is_not_seen_at_work() -> None:
     """What it replays has to be half of what goes on without it; copies into and out of it are nobody's."""
     rows = [(COPY, 0, 40, 7), ("gemm", 40, 60, 7), ("index_select", 100, 20, 7), (COPY, 120, 40, 7)]

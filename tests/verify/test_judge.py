@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,11 +13,12 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, InputSet, Receive
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born
 from stitchcuda.verify.judge.program_check import loaded, start_loading
-from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
 from tests.verify.judge_parts import Bench
@@ -223,6 +225,37 @@ def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
         bench._judge.timing._interleaved("a", "b", [])
     assert issubclass(rounds.ReferenceUnfit, WorkerFailed)
+
+
+def test_workers_of_a_timing_are_started_while_a_program_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, closed, made = Bench(tmp_path, programs.REFERENCE, sets=1), list[Born](), list[Born]()
+    resources = bench._judge.resources
+
+    def start_worker(program: str, secret_inputs: SecretInputs) -> Born:
+        stack = contextlib.ExitStack()
+        made.append(Born(Path(program), cast(Worker, None), stack))
+        stack.callback(closed.append, made[-1])
+        return made[-1]
+
+    monkeypatch.setattr(resources, "start_worker", start_worker)
+    resources.start_for_timing("a", bench.secret_inputs)
+    assert not made, "the simulator times nothing"
+    monkeypatch.setattr(resources, "target", "cuda")
+    for program in ("a", "a", "b"):        # a check may be made again, on other terms
+        resources.start_for_timing(program, bench.secret_inputs)
+    first, second, *taken = made
+    assert closed == [first, second]
+    assert resources.take_waiting("b") == taken
+    assert resources.take_waiting("b") == []
+    resources.start_for_timing("a", bench.secret_inputs)
+    assert resources.for_parallel_check().take_waiting("a") == []
+    assert resources.take_waiting("b") == []
+    assert closed == [first, second, *made[4:]]
+    monkeypatch.setattr(resources, "is_large", lambda given: True)
+    resources.start_for_timing("c", bench.secret_inputs)
+    assert len(made) == 6
+    monkeypatch.setattr(resources, "target", "sim")
+    bench.close()
 
 
 def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,8 @@ _ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActiv
 _SPIN, _TORCHS = "spin_kernel", "at::cuda::"  # the kernel that torch.cuda._sleep launches, and its namespace
 _HEAD_START = 1_000_000                    # cycles, about half a millisecond
 _COPY = "Memcpy DtoD"                      # a copy without conversion: any other copy is a kernel
+_TO_HOST = "Memcpy DtoH"
+_SPREAD = 1.5                              # the same small copy takes up to so many times as long
 _WARM_CALLS = 3
 _ON_HOST = ("ProfilerStep", "Activity Buffer")
 _MOVES = re.compile(r"mem(cpy|set)|copy|CatArray|fill|gather|scatter|index|transpose|roll|flip|repeat|triu|tril", re.IGNORECASE)
@@ -164,6 +166,14 @@ def share_taken_over(reference: Iterable[Row], program: Iterable[Row], own: Iter
     return max(0.0, (gone - come) / total) if total else 1.0, min(1.0, come / gone) if gone else 0.0
 
 
+def share_in_host_copies(reference: Iterable[Row], program: Iterable[Row]) -> float:
+    """Returns the share of the program's device time in copies to the host beyond those that the reference makes too, such as
+    the number of nonzeros that `to_sparse` asks for."""
+    rows = list(program)
+    ours, theirs = (sum(took for name, _, took, _ in made if name.startswith(_TO_HOST)) for made in (rows, reference))
+    return max(0.0, ours - _SPREAD * theirs) / (sum(took for _, _, took, _ in rows) or 1)
+
+
 def share_without_copies(
     reference: Iterable[Row], program: DeviceRecording, own: Iterable[str], *, most: int
 ) -> tuple[float, float]:
@@ -222,7 +232,6 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
         replays=recorded.replays if replayed and 2 * replayed >= elsewhere - copied else 0,
         late=recorded.late,
         again=sum(launches.values()) if again is None else sum(classify(name, own) == "own" for name in again),
-        host_share=sum(row[2] for row in recorded.rows if row[0].startswith("Memcpy DtoH")) / (total or 1),
     )
 
 

@@ -10,6 +10,7 @@ inputs).
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import time
 from collections.abc import Iterator
@@ -45,18 +46,21 @@ class Examination:
     def check(self, path: str, seeds: int, *, fresh: bool) -> CheckResult:
         """Judges the program at `path` (a folder or a file) on `seeds` input sets. `fresh`: a final check, on parameters and
         inputs that no program has seen. Raises `BadInput` if the reference cannot be used."""
-        started = time.monotonic()
+        started, to_be_timed = time.monotonic(), False
         self._question_seconds = {}
         try:
             with self._resources.program_copy(path) as program:
-                result, self._resources.terms[path] = self._screen_and_check(program, seeds, fresh=fresh)
+                result, self._resources.terms[path] = self._screen_and_check(path, program, seeds, fresh=fresh)
+            to_be_timed = fresh and result.ok and self._resources.target == "cuda"
         finally:
             with self._asking("ending"):
-                self._resources.background.quiet()
+                if not to_be_timed:        # a timing waits for it too, when it has loaded its workers
+                    self._resources.close_waiting()
+                    self._resources.background.quiet()
         taken = tuple(self._question_seconds.items())
         return result.model_copy(update={"seconds": time.monotonic() - started, "question_seconds": taken})
 
-    def _screen_and_check(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
+    def _screen_and_check(self, path: str, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
         with self._asking("source"):
             findings = screen(program)
         refused = tuple(f"the source itself: {finding.sentence}" for finding in findings if finding.severity == "refused")
@@ -66,7 +70,8 @@ class Examination:
 
         def check(*, two: bool) -> tuple[CheckResult, InputTerms]:
             def check_once(terms: InputTerms) -> CheckResult:
-                return ProgramCheck(self._resources, self._asking, program, seeds, terms, fresh=fresh, two=two).run()
+                asked = ProgramCheck(self._resources, self._asking, program, seeds, terms, fresh=fresh, two=two)
+                return asked.run(functools.partial(self._resources.start_for_timing, path))
 
             try:
                 return state_mismatch.judge_on_terms(check_once)

@@ -38,9 +38,9 @@ class InterleavedTiming:
         """Times reference, `before` (the previous program's path, or `program` itself) and program, interleaved. `twice`: for a
         winner, each time in new workers. Raises `BadInput` if the reference itself cannot be timed."""
         timings = TIMINGS if twice else 1
-        started: list[Born] = []              # all workers at once: each needs a second for its CUDA context
+        started = self._resources.take_waiting(program)
         try:
-            while len(started) < timings:
+            while len(started) < timings:      # all workers at once
                 terms = self._resources.terms.get(program, InputTerms())
                 secret_inputs = self._resources.secret_inputs(1, fresh=False, terms=terms)
                 started.append(self._resources.start_worker(program, secret_inputs))

@@ -101,6 +101,7 @@ class JudgeResources:
         self._inputs: dict[InputTerms, SecretInputs] = {}
         self.terms: dict[str, InputTerms] = {}  # by program path: the terms on which it was judged last
         self.background = BackgroundWork()
+        self._waiting: tuple[str, list[Born]] = ("", [])  # a program's path, and workers for its timing
         self.two_at_once = self.target == "cuda"  # in a final check: nvcc and a CUDA context take seconds
         self.watches_idle = self.target == "cuda"  # whether a final check looks for work that nobody asked for
 
@@ -110,6 +111,7 @@ class JudgeResources:
         other = copy.copy(self)
         other.builder = other.new_builder()
         other.background = BackgroundWork()
+        other._waiting = ("", [])
         return other
 
     @contextlib.contextmanager
@@ -148,6 +150,26 @@ class JudgeResources:
             copy = stack.enter_context(self.program_copy(str(program)))
             worker = stack.enter_context(self.background.close_later(self.worker(copy, secret_inputs)))
             return Born(copy, worker, stack.pop_all())
+
+    def start_for_timing(self, program: str, secret_inputs: SecretInputs) -> None:
+        """Starts the workers of a winner's timing while it is still being checked: each needs a second for its CUDA context.
+        Does nothing on the simulator, and where inputs are large."""
+        if self.target == "cuda" and self._waiting[0] != program and not self.is_large(secret_inputs):
+            self.close_waiting()
+            self._waiting = program, [self.start_worker(program, secret_inputs) for _ in range(TIMINGS)]
+
+    def take_waiting(self, program: str) -> list[Born]:
+        """Returns the workers that were started for the program's timing, the caller's from now on. Closes those of another."""
+        if self._waiting[0] != program:
+            self.close_waiting()
+        (_, started), self._waiting = self._waiting, ("", [])
+        return started
+
+    def close_waiting(self) -> None:
+        """Closes the workers that wait for a timing, in the background."""
+        (_, started), self._waiting = self._waiting, ("", [])
+        for unused in started:
+            unused.stack.close()
 
     def load_program(
         self, stack: contextlib.ExitStack, program: str, started: list[Born] | None = None,

@@ -84,14 +84,15 @@ class ProgramCheck:
         self._worker: Worker               # these two from the begin of `run`
         self._trial: Trial
 
-    def run(self) -> CheckResult:
-        """Asks all questions, and adds which failures of its kernels the program caught. Raises as `_ask_all` does."""
-        result = self._ask_all()
+    def run(self, start_for_timing: Callable[[SecretInputs], None]) -> CheckResult:
+        """Asks all questions, and adds which failures of its kernels the program caught. Raises as `_ask_all` does.
+        `start_for_timing` is called in a final check when the outputs are right."""
+        result = self._ask_all(start_for_timing)
         caught = caught_failures.describe(self._program, self._trial.builds, self._trial.caught)
         reasons = result.reasons if result.ok else (*result.reasons, *caught)
         return result.model_copy(update={"caught": caught, "reasons": reasons})
 
-    def _ask_all(self) -> CheckResult:
+    def _ask_all(self, start_for_timing: Callable[[SecretInputs], None]) -> CheckResult:
         """Asks all questions. Raises `OtherTerms` if the program lacks some of the reference's state under the same names, and
         `BadInput` if the reference cannot be used."""
         background = self._resources.background
@@ -108,6 +109,8 @@ class ProgramCheck:
             if refused := self._load():
                 return refused
             result = self._ask_for_values()
+            if self._fresh and result.ok:
+                start_for_timing(self._secret_inputs)
             if self._fresh and result.ok and self._resources.watches_idle:
                 result = self._ask_to_be_idle(result)
             if self._fresh and result.ok:
@@ -212,7 +215,8 @@ class ProgramCheck:
         most = len(first.names) + str(first.structure).count("'tensor':")
         alone = device_time.share_without_copies(work.rows, traced, own, most=most)
         replaced, exchanged = max(device_time.share_taken_over(work.rows, traced.rows, own), alone)
-        return result.model_copy(update={"replaced": replaced, "exchanged": exchanged})
+        to_host = device_time.share_in_host_copies(work.rows, traced.rows)
+        return result.model_copy(update={"replaced": replaced, "exchanged": exchanged, "host_share": to_host})
 
     def _ask_for_kernels(self, result: CheckResult) -> CheckResult:
         """Is each kernel needed? Asked even if the worker reports none: it need not be believed."""

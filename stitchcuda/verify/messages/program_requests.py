@@ -97,7 +97,6 @@ class CallWork(Answer):
     launches: Count = 0                    # of own kernels
     replays: Count = 0                     # of CUDA graphs that do most of the work outside of own kernels
     host_bytes: Count = 0                  # of device memory that the host read or wrote
-    host_share: Share = 0.0                # of device time in copies to the host
 
 
 @dataclass(frozen=True, kw_only=True)
