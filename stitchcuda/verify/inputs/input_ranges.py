@@ -19,14 +19,25 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from stitchcuda.verify.inputs.integer_values import (
+    SMALLEST,
+    UNUSED,
+    IntegerUses,
+    can_redraw,
+    holds_whole_numbers,
+    is_mask,
+    redraw,
+)
 from stitchcuda.verify.inputs.reseeding import is_constant, random_signs
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_tensors
 
-SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
+_FAR, _LARGE = 4096.0, 64.0                # rows that are small or large
+_NOT_ZERO = 0.75                           # of the probabilities
+_SCALED_ROWS = 1 / 8                       # of the rows
 _ZERO_ROWS = 16                            # of so many rows, about one becomes zero
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
@@ -36,12 +47,15 @@ Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 class InputRanges:
     """What may be done to input tensors, by their number (see `replace_numbered`).
 
-    `free`: the values may leave the range that get_inputs() shows. `zeros`: rows may be zero. `still`: true where an element
-    keeps its value. `notes`: on what stays as it is.
+    `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `large`: rows may be zero, many times
+    smaller, or larger. `uses`: of integers. `still`: true where an element keeps its value. `notes`: on what stays as it is.
     """
 
     free: frozenset[int] = frozenset()
     zeros: frozenset[int] = frozenset()
+    small: frozenset[int] = frozenset()
+    large: frozenset[int] = frozenset()
+    uses: IntegerUses = UNUSED
     still: Mapping[int, Tensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -84,29 +98,35 @@ def rows_sum_to_one(tensor: Tensor) -> bool:
     return bool(((tensor.detach().double().sum(-1) - 1).abs() < _ROW_SUM).all())
 
 
-def find_ranges(draw: Callable[[], Any], stands: Callable[[Any], bool], generator: torch.Generator) -> InputRanges:
-    """Finds the ranges by trying. `draw`: returns new arguments. `stands`: whether the reference can be judged on arguments."""
+def find_ranges(
+    draw: Callable[[], Any], stands: Callable[[Any], bool], generator: torch.Generator, uses: IntegerUses = UNUSED
+) -> InputRanges:
+    """Finds the ranges by trying. `draw`: returns new arguments. `stands`: whether the reference can be judged on arguments.
+    `uses`: of integers."""
     given = draw()
-    tensors = _list_tensors(given)
+    tensors = list_tensors(given)
     still = {number: ~torch.isfinite(tensor) for number, tensor in enumerate(tensors) if _has_infinities(tensor)}
     if any(map(_has_zeros, tensors)):
-        for number, (first, second) in enumerate(zip(tensors, _list_tensors(draw()), strict=False)):
+        for number, (first, second) in enumerate(zip(tensors, list_tensors(draw()), strict=False)):
             if _has_zeros(first) and first.shape == second.shape and _has_same_zeros(first, second):
                 still[number] = (first == 0) | still.get(number, first == 0)
     structure = InputRanges(still=still)
 
-    def attempt(change: Callable[[Tensor, torch.Generator], Tensor]) -> Callable[[Sequence[int]], bool]:
+    def find(members: Sequence[int], change: Callable[[Tensor, int], Tensor]) -> frozenset[int]:
         def stands_changed(numbers: Sequence[int]) -> bool:
             return stands(replace_numbered(given, lambda number, tensor: (
-                structure.hold(number, tensor, change(tensor, generator)) if number in numbers else tensor
+                structure.hold(number, tensor, change(tensor, number)) if number in numbers else tensor
             )))  # fmt: skip
 
-        return stands_changed
+        return frozenset(find_standing(members, stands_changed))
 
-    narrow = [number for number, tensor in enumerate(tensors) if is_narrow(tensor)]
-    rows = [number for number, tensor in enumerate(tensors) if find_domain(tensor) in ("free", "positive", "unit")]
-    free = frozenset(find_standing(narrow, attempt(leave_range)))
-    zeros = frozenset(find_standing(rows, attempt(with_rows_of_zeros)))
+    narrow = [number for number, tensor in enumerate(tensors) if is_narrow(tensor, number, uses)]
+    data = [number for number, tensor in enumerate(tensors) if find_domain(tensor) in ("free", "positive", "unit")]
+    masks = [number for number, tensor in enumerate(tensors) if tensor.numel() >= SMALLEST and is_mask(tensor)]
+    free = find(narrow, lambda tensor, number: leave_range(tensor, generator, number, uses))
+    zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator))
+    small = find(data, lambda tensor, _: with_small_rows(tensor, generator))
+    large = find(data, lambda tensor, _: with_large_rows(tensor, generator))
     leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
     positions = dict(enumerate(group_by_memory(leaves)))
     held, bound = (
@@ -116,32 +136,42 @@ def find_ranges(draw: Callable[[], Any], stands: Callable[[Any], bool], generato
     notes = [f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {held}"] if held else []
     if bound:
         notes.append(f"limited: input {bound} has only values like those of get_inputs(): the reference fails on others")
-    return InputRanges(free, zeros, still, tuple(notes))
+    return InputRanges(free, zeros, small, large, uses, still, tuple(notes))
 
 
-def is_narrow(tensor: Tensor) -> bool:
-    """Whether `leave_range` changes it: floats of one sign, constant, sorted or few, unless they are whole numbers; constant
-    booleans, and integers that are all 1 (an index may be 0 where it may be 1)."""
-    if tensor.numel() == 0 or tensor.is_complex() or (tensor.itemsize == 1 and tensor.is_floating_point()):
+def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bool:
+    """Whether `leave_range` changes it: floats of one sign, constant, sorted or few, unless they may be labels, counts or
+    positions; rows of probabilities; complex numbers that are all real; integers and masks that `can_redraw`."""
+    if tensor.numel() == 0 or (tensor.itemsize == 1 and tensor.is_floating_point()):
         return False
+    if tensor.is_complex():
+        return bool((tensor.imag == 0).all())
     if not tensor.is_floating_point():
-        return tensor.numel() > 1 and is_constant(tensor) and (tensor.dtype is torch.bool or bool((tensor == 1).all()))
+        return can_redraw(tensor, number, uses)
     domain = find_domain(tensor)
-    if domain == "fixed" and not is_constant(tensor) and bool((tensor == tensor.round()).all()):
-        return False                       # labels, counts or positions
+    if domain == "permuted" and rows_sum_to_one(tensor):
+        return True
+    if not is_constant(tensor) and holds_whole_numbers(tensor):
+        sure = number not in uses.indices and number not in uses.read
+        return sure and domain == "permuted" and (is_mask(tensor) or bool(tensor.min() >= 0))
     return domain not in ("free", "permuted") or (domain == "free" and float(tensor.max()) <= 0)
 
 
-def leave_range(tensor: Tensor, generator: torch.Generator) -> Tensor:
+def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, uses: IntegerUses = UNUSED) -> Tensor:
     """Returns generic values in place of a tensor that `is_narrow`: of both signs, sorted values in order, constants as normal
-    numbers of the same size, ones as zeros and ones, of which the first in each line stays."""
+    numbers of the same size, other probabilities, of which some are zero, and other integers (`redraw`)."""
     def drawn(random: Callable[..., Tensor], shape: Sequence[int]) -> Tensor:
         return random(shape, generator=generator, device=generator.device).to(tensor.device)
 
-    if not tensor.is_floating_point():
-        bits = (drawn(torch.rand, tensor.shape) < 0.5).to(tensor.dtype)
-        bits.narrow(-1, 0, 1).copy_(tensor.narrow(-1, 0, 1))
-        return bits
+    if tensor.is_complex():
+        angle = drawn(torch.rand, tensor.shape).to(tensor.real.dtype) * math.tau
+        return tensor * torch.polar(torch.ones_like(angle), angle)
+    if not tensor.is_floating_point() or (is_mask(tensor) and not is_constant(tensor)):
+        return redraw(tensor, number, uses, generator)
+    if rows_sum_to_one(tensor) and not is_constant(tensor):
+        logits = drawn(torch.randn, tensor.shape).double() * 2
+        some = (drawn(torch.rand, tensor.shape) < _NOT_ZERO) | (logits == logits.amax(-1, keepdim=True))
+        return like(tensor, logits.masked_fill(~some, -math.inf).softmax(-1))
     values = torch.nan_to_num(tensor.detach().double(), 0.0, 0.0, 0.0)
     low, high = map(float, torch.aminmax(values))
     if low == high and (values.numel() > 1 or low == 0):
@@ -171,6 +201,28 @@ def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
     return made
 
 
+def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with about one of eight rows of its last axis 4096 times smaller, or of at most 1/4096."""
+    return _with_scaled_rows(tensor, generator, lambda size: min(1 / _FAR, 1 / (_FAR * size)))
+
+
+def with_large_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with about one of eight rows of its last axis 64 times larger, or of at least 64."""
+    return _with_scaled_rows(tensor, generator, lambda size: max(_LARGE, _LARGE / size))
+
+
+def _with_scaled_rows(tensor: Tensor, generator: torch.Generator, factor: Callable[[float], float]) -> Tensor:
+    """`factor`: of the tensor's root mean square."""
+    values = tensor.detach().double()
+    size = float(values.square().mean().sqrt())
+    if not (size and math.isfinite(size)):
+        return tensor
+    rows = torch.Size((*tensor.shape[:-1], 1))
+    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < _SCALED_ROWS
+    chosen.view(-1)[int(torch.randint(rows.numel(), (), generator=generator, device=generator.device))] = True
+    return like(tensor, torch.where(chosen, values * factor(size), values))
+
+
 def like(tensor: Tensor, values: Tensor) -> Tensor:
     """`values` in the dtype and layout of `tensor`."""
     if tensor.is_contiguous() or 0 in [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]:
@@ -178,7 +230,8 @@ def like(tensor: Tensor, values: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)
 
 
-def _list_tensors(arguments: Any) -> list[Tensor]:
+def list_tensors(arguments: Any) -> list[Tensor]:
+    """The tensors by their number (see `replace_numbered`)."""
     found: dict[int, Tensor] = {}
     replace_numbered(arguments, lambda number, tensor: found.setdefault(number, tensor))
     return list(found.values())

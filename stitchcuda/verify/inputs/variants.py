@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from stitchcuda.verify.inputs.input_ranges import (
-    SMALLEST,
     Domain,
     InputRanges,
     find_domain,
@@ -28,8 +27,11 @@ from stitchcuda.verify.inputs.input_ranges import (
     like,
     replace_numbered,
     rows_sum_to_one,
+    with_large_rows,
     with_rows_of_zeros,
+    with_small_rows,
 )
+from stitchcuda.verify.inputs.integer_values import SMALLEST
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
 from stitchcuda.verify.messages.shared_tensors import flat_parts
@@ -93,10 +95,12 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
         if plain == "non-contiguous":
             other = _spread_out(tensor)
         else:
-            wide = leave_range(tensor, generator) if beyond and number in ranges.free else tensor
+            wide = leave_range(tensor, generator, number, ranges.uses) if beyond and number in ranges.free else tensor
             # What was drawn as a mask is not reordered: the first of each line is as given.
             masks = alone or (wide is not tensor and not tensor.is_floating_point())
-            other = _change_values(wide, plain, generator, alone=masks, zeros=number in ranges.zeros)
+            other = _change_values(wide, plain, generator, alone=masks)
+            if plain == "patchwork" and not alone:
+                other = _change_rows(other, number, ranges, generator)
             other = tensor if other is tensor else ranges.hold(number, tensor, other)
         changed[0] |= other is not tensor
         return other
@@ -123,7 +127,15 @@ def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool, zeros: bool) -> Tensor:
+def _change_rows(tensor: Tensor, number: int, ranges: InputRanges, generator: torch.Generator) -> Tensor:
+    """Makes rows small, large or zero where the reference stands it."""
+    changes = ((with_small_rows, ranges.small), (with_large_rows, ranges.large), (with_rows_of_zeros, ranges.zeros))
+    for change, numbers in changes:
+        tensor = change(tensor, generator) if number in numbers else tensor
+    return tensor
+
+
+def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
     kind = find_domain(tensor)
     if kind == "fixed":
         return tensor
@@ -134,8 +146,6 @@ def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, 
     other = change(values, kind, generator)
     if kind != "free":
         other = other.clamp(min=0.0, max=1.0 if kind == "unit" else None)
-    if zeros and variant == "patchwork":
-        other = with_rows_of_zeros(other, generator)
     return like(tensor, other)
 
 

@@ -118,7 +118,8 @@ def _shares(work: CallWork) -> dict[str, Any]:
     return {
         "own_share": work.own, "elsewhere": work.elsewhere, "boundary": min(work.boundary, work.elsewhere),
         "host_bytes": work.host_bytes, "vendor_share": work.vendor, "framework_share": work.framework,
-        "vendor_by_torch": work.vendor_by_torch, "launches": work.launches, "host_seen": ("cuda_graph",) if work.replays else (),
+        "vendor_by_torch": work.vendor_by_torch, "launches": work.launches,
+        "host_seen": ("cuda_graph",) if work.replays else (),
     }  # fmt: skip
 
 

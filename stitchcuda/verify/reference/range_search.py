@@ -13,13 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges
 from stitchcuda.verify.inputs.variants import summarise, why_worse
+from stitchcuda.verify.reference.operator_uses import OperatorUses
 
-_BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian"))
-_WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
 _FEWER = 0.02                              # at least this share of the outputs that were not zero, as a product of ReLUs has
 
 Outputs = dict[str, Tensor]
@@ -30,28 +28,18 @@ def search_ranges(
 ) -> InputRanges:
     """Returns the ranges. `judge`: the reference's outputs for arguments, or why programs cannot be judged by them. `draw`: new
     arguments, as get_inputs() gives them."""
-    with _TieBreaking() as seen:  # type: ignore[no-untyped-call]
-        outputs = judge(draw())
+    arguments = draw()
+    with OperatorUses(arguments) as seen:
+        outputs = judge(arguments)
     if isinstance(outputs, str):
         return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: for others of it, {outputs}",))
     usual = summarise(outputs)
-    ties = seen.found or any(name.startswith("output") and not value.is_floating_point() for name, value in outputs.items())
+    whole = any(name.startswith("output") and not value.is_floating_point() for name, value in outputs.items())
     del outputs
 
     def stands(arguments: Any) -> bool:
         found = judge(arguments)
         return not isinstance(found, str) and not why_worse(summarise(found), usual, fewer=_FEWER)
 
-    found = find_ranges(draw, stands, generator)
-    return replace(found, zeros=frozenset()) if ties else found
-
-
-class _TieBreaking(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether an operator runs that says where among equal values one is. `found`: the answer."""
-
-    found = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
-        self.found |= name in _BREAK_TIES or (name in _WITH_PLACES and overload.startswith(("dim", "names_dim")))
-        return func(*args, **(kwargs or {}))
+    found = find_ranges(draw, stands, generator, seen.uses())
+    return replace(found, zeros=frozenset()) if seen.breaks_ties or whole else found

@@ -1,0 +1,121 @@
+"""Draws other integers and booleans for an input: values that get_inputs() never shows, but that an index may have too.
+
+An index out of range ends the CUDA context of its process. So integers stay between 0 and the largest that is there, unless the
+reference only computes with them; sorted ones stay sorted, with their ends; what names places to write to stays distinct. What
+is read by the host, such as a length, is left alone. Pure functions on tensors, which call nothing.
+Where to look next: `verify/reference/operator_uses.py` (how a reference uses its inputs), `verify/inputs/input_ranges.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
+
+SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
+_ENDS = 1 / 16                             # of the elements get the least value, and as many the largest
+_IGNORED = 1 / 8                           # of the labels become the one that a loss leaves out
+_MOST_KEYS = 2**24                         # random numbers for drawing distinct integers
+
+
+@dataclass(frozen=True)
+class IntegerUses:
+    """How a reference uses its inputs, by their number (see `replace_numbered`).
+
+    `indices`: inputs that some operator other than arithmetic takes. `read`: those whose values the host reads. `places`: those
+    that name places to write to. `ignored`: the label that a loss leaves out.
+    """
+
+    indices: frozenset[int] = frozenset()
+    read: frozenset[int] = frozenset()
+    places: frozenset[int] = frozenset()
+    ignored: Mapping[int, int] = field(default_factory=dict)
+
+
+UNUSED = IntegerUses()
+
+
+def holds_whole_numbers(tensor: Tensor) -> bool:
+    """Whether it has elements, which are integers, booleans, or floats without a fraction."""
+    if tensor.numel() == 0 or tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize == 1):
+        return False
+    return not tensor.is_floating_point() or bool((tensor == tensor.round()).all())
+
+
+def is_mask(tensor: Tensor) -> bool:
+    """Whether it holds booleans, or zeros and ones and nothing else."""
+    return tensor.dtype is torch.bool or (not tensor.is_complex() and bool(((tensor == 0) | (tensor == 1)).all()))
+
+
+def can_redraw(tensor: Tensor, number: int, uses: IntegerUses) -> bool:
+    """Whether `redraw` gives other values to a tensor of integers or booleans."""
+    if tensor.numel() == 0 or number in uses.read:
+        return False
+    if tensor.dtype is torch.bool:
+        return tensor.numel() > 1
+    low, high = map(int, torch.aminmax(tensor))
+    return number not in uses.indices or min(low, 0) < high or number in uses.ignored
+
+
+def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Generator) -> Tensor:
+    """Returns other integers or booleans. Of a mask, the first in each line stays."""
+    def uniform(shape: torch.Size) -> Tensor:
+        return torch.rand(shape, generator=generator, device=generator.device).to(tensor.device)
+
+    given = tensor.detach()
+    if given.dim() and is_mask(given):
+        density = uniform(torch.Size((*given.shape[:-1], 1)))
+        bits = (uniform(given.shape) < density).to(given.dtype)
+        bits.narrow(-1, 0, 1).copy_(given.narrow(-1, 0, 1))
+        return bits
+    rising = given.dim() > 0 and given.shape[-1] > 1 and bool((given.diff(dim=-1) >= 0).all())
+    if not rising and given.numel() >= SMALLEST and is_ordered(given):
+        return tensor
+    low, high = _bounds(given, arithmetic=number not in uses.indices)
+    if given.dim() and number in uses.places and _are_distinct(given):
+        return _draw_distinct(given, int(low.max()), int(high.min()), uniform)
+    made = low + (uniform(given.shape).double() * (high - low + 1)).long().minimum(high - low)
+    end = uniform(given.shape)
+    made = torch.where(end < _ENDS, low, torch.where(end > 1 - _ENDS, high, made))
+    if rising:
+        first, last = given[..., :1], given[..., -1:]
+        inner = made[..., 1:-1].maximum(first).minimum(last).sort(-1).values
+        made = torch.cat((first, inner, last), -1)
+    if number in uses.ignored:
+        made[uniform(given.shape) < _IGNORED] = uses.ignored[number]
+    return made.to(given.dtype)
+
+
+def _bounds(given: Tensor, *, arithmetic: bool) -> tuple[Tensor, Tensor]:
+    """The least and the largest value that each element may get, as tensors that can be broadcast."""
+    values = given.long()
+    axis = find_interchangeable_axis(given) if given.numel() >= SMALLEST else None
+    if axis is None and given.dim() > 1 and not arithmetic:
+        low = high = values                # each position seems to have a range of its own
+    elif axis is None:
+        low, high = torch.aminmax(values)
+    else:
+        low, high = values.amin(axis, keepdim=True), values.amax(axis, keepdim=True)
+    low = low.clamp(max=0)
+    if arithmetic:
+        most = torch.iinfo(given.dtype)
+        reach = low.abs().maximum(high.abs()).clamp(min=1)
+        low, high = (-reach).clamp(min=most.min), reach
+    return low, high
+
+
+def _are_distinct(given: Tensor) -> bool:
+    """Whether no line along the last axis holds a value twice."""
+    return bool((given.sort(-1).values.diff(dim=-1) != 0).all())
+
+
+def _draw_distinct(given: Tensor, low: int, high: int, uniform: Callable[[torch.Size], Tensor]) -> Tensor:
+    """Distinct integers for each line along the last axis: those in it in another order where there is no room for others."""
+    lines, length = given.shape[:-1], given.shape[-1]
+    if high - low + 1 < length or lines.numel() * (high - low + 1) > _MOST_KEYS:
+        return given.gather(-1, uniform(given.shape).argsort(-1))
+    return (low + uniform(torch.Size((*lines, high - low + 1))).argsort(-1)[..., :length]).to(given.dtype)
