@@ -35,7 +35,7 @@ from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_t
 
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
-_FAR, _LARGE = 4096.0, 64.0                # rows that are small or large
+_FAR, _LARGE = 2.0**20, 64.0               # rows that are small or large
 _NOT_ZERO = 0.75                           # of the probabilities
 _SCALED_ROWS = 1 / 8                       # of the rows
 _ZERO_ROWS = 16                            # of so many rows, about one becomes zero
@@ -202,7 +202,7 @@ def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with about one of eight rows of its last axis 4096 times smaller, or of at most 1/4096."""
+    """Returns the tensor with about one of eight rows of its last axis 2^20 times smaller, or of at most 2^-20."""
     return _with_scaled_rows(tensor, generator, lambda size: min(1 / _FAR, 1 / (_FAR * size)))
 
 

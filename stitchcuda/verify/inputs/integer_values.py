@@ -17,7 +17,7 @@ from torch import Tensor
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 
 SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
-_ENDS = 1 / 16                             # of the elements get the least value, and as many the largest
+_ENDS = 16                                 # one of so many elements gets the least value, one the largest, one 0
 _IGNORED = 1 / 8                           # of the labels become the one that a loss leaves out
 _MOST_KEYS = 2**24                         # random numbers for drawing distinct integers
 
@@ -72,15 +72,16 @@ def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gene
         bits = (uniform(given.shape) < density).to(given.dtype)
         bits.narrow(-1, 0, 1).copy_(given.narrow(-1, 0, 1))
         return bits
-    rising = given.dim() > 0 and given.shape[-1] > 1 and bool((given.diff(dim=-1) >= 0).all())
+    rising = given.dim() > 0 and given.shape[-1] > 1 and bool((given.long().diff(dim=-1) >= 0).all())
     if not rising and given.numel() >= SMALLEST and is_ordered(given):
         return tensor
     low, high = _bounds(given, arithmetic=number not in uses.indices)
     if given.dim() and number in uses.places and _are_distinct(given):
         return _draw_distinct(given, int(low.max()), int(high.min()), uniform)
     made = low + (uniform(given.shape).double() * (high - low + 1)).long().minimum(high - low)
-    end = uniform(given.shape)
-    made = torch.where(end < _ENDS, low, torch.where(end > 1 - _ENDS, high, made))
+    chosen = uniform(given.shape)
+    for place, value in enumerate((low, high, torch.zeros_like(low))):
+        made = torch.where((chosen * _ENDS).long() == place, value, made)
     if rising:
         first, last = given[..., :1], given[..., -1:]
         inner = made[..., 1:-1].maximum(first).minimum(last).sort(-1).values

@@ -22,15 +22,15 @@ from stitchcuda.verify.inputs.integer_values import IntegerUses, holds_whole_num
 _BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian"))
 _WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
 _ARITHMETIC = frozenset((
-    "abs", "add", "all", "alias", "as_strided", "amax", "amin", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum",
-    "detach", "div", "empty_like", "eq", "equal", "exp", "expand", "fill", "flip", "floor", "floor_divide", "fmod", "full_like", "ge",
-    "gt", "is_nonzero", "isfinite", "isinf", "isnan", "le", "lift_fresh", "log", "logical_and", "logical_not",
+    "abs", "add", "alias", "all", "amax", "amin", "any", "as_strided", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum",
+    "detach", "div", "empty_like", "eq", "equal", "exp", "expand", "fill", "flip", "floor", "floor_divide", "fmod", "full_like",
+    "ge", "gt", "is_nonzero", "isfinite", "isinf", "isnan", "le", "lift_fresh", "log", "logical_and", "logical_not",
     "logical_or", "logical_xor", "lt", "masked_fill", "max", "maximum", "mean", "min", "minimum", "mul", "ne", "neg",
-    "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "permute", "pow", "prod", "reciprocal", "relu",
-    "remainder", "repeat", "roll", "rsub", "rsqrt", "select", "set", "sigmoid", "sign", "slice", "split", "sqrt", "square",
-    "squeeze", "stack", "std", "sub", "sum", "t", "tanh", "to", "_to_copy", "transpose", "tril", "triu", "trunc",
-    "unbind", "unsqueeze", "_unsafe_view", "var", "view", "where", "zeros_like",
+    "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "permute", "pow", "prod", "reciprocal", "relu", "remainder",
+    "repeat", "roll", "rsqrt", "rsub", "select", "set", "sigmoid", "sign", "slice", "split", "sqrt", "square", "squeeze",
+    "stack", "std", "sub", "sum", "t", "tanh", "to", "_to_copy", "transpose", "tril", "triu", "trunc", "unbind", "_unsafe_view",
+    "unsqueeze", "var", "view", "where", "zeros_like",
 ))  # fmt: skip
 _CASTS = frozenset(("_to_copy", "to", "clone", "copy", "detach", "alias", "lift_fresh", "set"))
 _WRITES = ("scatter", "index_put", "index_copy", "index_fill", "index_add", "index_reduce", "put")
@@ -47,7 +47,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._read: set[int] = set()
         self._places: set[int] = set()
         self._ignored: dict[int, int] = {}
-        self._held: list[Tensor] = []      # so that no other tensor gets their memory
+        self._held: list[torch.UntypedStorage] = []  # so that no other tensor gets their memory
         self._inputs: dict[int, frozenset[int]] = {}  # by the address of a tensor's memory: whose values it holds
         for number, tensor in enumerate(list_tensors(arguments)):
             if holds_whole_numbers(tensor):
@@ -64,7 +64,8 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         numbers = self._numbers(tensors)
         if numbers:
-            self._note(name, args, numbers)
+            whole = self._numbers(tensor for tensor in tensors if not tensor.is_floating_point() and tensor.dtype != torch.bool)
+            self._note(name, args, whole)
             for made in pytree.tree_leaves(result):
                 if isinstance(made, Tensor) and (not made.is_floating_point() or name.rstrip("_") in _CASTS):
                     self._follow(made, numbers)
@@ -83,8 +84,8 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, tensor: Tensor, numbers: frozenset[int]) -> None:
         if tensor.layout is torch.strided and tensor.numel():
-            self._held.append(tensor)
-            address = tensor.untyped_storage().data_ptr()
+            self._held.append(storage := tensor.untyped_storage())
+            address = storage.data_ptr()
             self._inputs[address] = self._inputs.get(address, frozenset()) | numbers
 
     def _numbers(self, tensors: Iterable[Tensor]) -> frozenset[int]:

@@ -1,0 +1,11 @@
+import torch, torch.nn as nn, torch.nn.functional as F
+class Model(nn.Module):
+    def __init__(self, width=96):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(width))
+    def forward(self, x, lengths):
+        return x / lengths.clamp(min=1)[:, None] * self.gain
+def get_inputs():
+    return [torch.randn(128, 96), torch.randint(1, 97, (128,))]
+def get_init_inputs():
+    return []
