@@ -64,7 +64,7 @@ def test_places_to_write_to_stay_distinct() -> None:
 def test_masks_get_lines_of_other_density() -> None:
     for given in (torch.rand(32, 64) < 0.5, torch.ones(32, 64, dtype=torch.int64), (torch.rand(32, 64) < 0.5).float()):
         made = redrawn(given).float()
-        assert set(made.unique().tolist()) == {0.0, 1.0}
+        assert set(made.flatten().tolist()) == {0.0, 1.0}
         assert torch.equal(made[:, 0], given[:, 0].float())
         assert float(made.mean(-1).std()) > 0.15
 
