@@ -258,3 +258,26 @@ def test_an_output_read_in_parts_is_judged_as_when_read_whole(
         assert ours.norm_error == pytest.approx(theirs.norm_error)
     assert verdicts[0].ok
     assert not verdicts[1].ok
+
+
+def test_rows_of_other_size_in_one_set_make_no_sum_wrong() -> None:
+    """A sum near zero has the error of what it was summed from, also where another set, or other rows, hold small values."""
+    generator = torch.Generator().manual_seed(0)
+
+    def in_blocks(x: torch.Tensor) -> torch.Tensor:
+        parts, before = [], torch.zeros(len(x), 1)
+        for part in x.split(25, 1):
+            parts.append(part.cumsum(1) + before)
+            before = before + part.sum(1, keepdim=True)
+        return torch.cat(parts, 1)
+
+    for _ in range(12):
+        given = [torch.randn(48, 300, generator=generator) for _ in range(5)]
+        given[1][::8] *= 2.0**-30
+        own, exact = [x.cumsum(1) for x in given], [x.double().cumsum(1) for x in given]
+        allowed = bound.bound(own, exact)
+        for x, expected, true in zip(given, own, exact, strict=True):
+            assert bound.judge("output", in_blocks(x), expected, true, allowed).ok
+        wrong = in_blocks(given[1])
+        wrong[8] *= 1.001
+        assert not bound.judge("output", wrong, own[1], exact[1], allowed).ok, "a small row is looked at by itself"

@@ -135,7 +135,7 @@ def used(given: Tensor, one: Asked, allowed: bound.Bound) -> float:
     """The largest part of what is allowed that an output needs, in norm, at the worst element or in its class."""
     itself = bound.pool_measures([bound.measure_error(one.own, one.exact)])
     found = Differences(given, one.exact)
-    limits = torch.tensor(allowed.classes, dtype=torch.float64) * found.size.largest
+    limits = bound._limits(found, allowed, None)
     return max(
         found.error.largest / (allowed.max_relative * found.size.largest),
         found.error.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),

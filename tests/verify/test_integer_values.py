@@ -129,6 +129,6 @@ def test_lengths_and_masks_may_be_empty(tmp_path: Path) -> None:
 
 def test_rows_are_small_and_large(tmp_path: Path) -> None:
     sets, *_ = values(tmp_path, "x.clamp(-6, 6)", "[0.01 * torch.randn(64, 64)]")
+    assert float(sets[1][0].abs().max()) > 6
     sizes = sets[1][0].square().mean(-1).sqrt()
-    assert bool((sizes > 6).any())
-    assert bool(((sizes > 0) & (sizes < 1e-5)).any())
+    assert bool(((sizes > 0) & (sizes < 1e-7)).any())

@@ -25,8 +25,8 @@ FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
 EXACT_ULPS = 256.0                         # for a float64 reference, whose own error shows as zero
 REACH = 2.0**10                            # the rounding of values up to this many times larger excuses an element's error
-_RARE = 1e-3                               # with a smaller share of the elements, or fewer than `_FEW`, the smallest magnitudes
-_FEW = 8                                   # share the limit of the next larger ones
+_RARE = 1e-3                               # with a smaller share of the elements, or fewer than `_FEW`, a class of magnitudes
+_FEW = 8                                   # shares the limit of a larger one
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _COARSE = 0.1                              # eps of 8-bit floats: ten times their rounding would be more than the value
 
@@ -36,7 +36,8 @@ class Bound(Record):
 
     max_relative: float
     norm_relative: float
-    classes: tuple[float, ...] = ()        # for elements of each octave below the scale, relative to the scale; (): no limit
+    unit: float = 0.0                      # eps of the dtype; 0: elements have no limit by their magnitude
+    errors: tuple[float, ...] = (0.0,) * CLASSES   # the reference's, as in `Measure`, largest of all input sets
     slice_relative: float = math.inf       # of a slice's norm; a larger error is compared with slices of similar norm
 
 
@@ -86,13 +87,12 @@ def pool_measures(measures: Sequence[Measure]) -> Bound:
     """The bound for one output from the reference's errors over all input sets: on a single set they can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
-    counts = [sum(numbers) for numbers in zip(*(measure.counts for measure in measures), strict=True)] or [0] * CLASSES
-    errors = [max(largest) for largest in zip(*(measure.errors for measure in measures), strict=True)] or [0.0] * CLASSES
+    errors = tuple(max(largest) for largest in zip(*(measure.errors for measure in measures), strict=True)) or (0.0,) * CLASSES
     if narrow_outputs.applies(unit):
         return Bound(
             max_relative=narrow_outputs.inside_allowed(max(errors)) + _rounding(unit) + ulps * unit,
             norm_relative=_middle([narrow_outputs.norm_allowed(measure.share, unit) for measure in measures if measure.share]),
-            classes=_by_class(counts, errors, unit),
+            unit=unit, errors=errors,
             slice_relative=(
                 narrow_outputs.INSIDE * _middle([measure.slices for measure in measures]) + narrow_outputs.SLICE_ULPS * unit
             ),
@@ -100,7 +100,7 @@ def pool_measures(measures: Sequence[Measure]) -> Bound:
     return Bound(
         max_relative=FACTOR * max((measure.worst for measure in measures), default=0.0) + ulps * unit,
         norm_relative=FACTOR * max((measure.norm for measure in measures), default=0.0) + ulps * unit,
-        classes=_by_class(counts, errors, unit) if unit else (),
+        unit=unit, errors=errors,
         slice_relative=FACTOR * max((measure.slices for measure in measures), default=0.0) + ulps * unit,
     )
 
@@ -146,12 +146,12 @@ def judge(
         allowed = _at_least(allowed, pool_measures([own or measure_error(expected, exact, device=device)]))
     worst, norm = found.error.largest, found.error.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
-    note = ""
+    note, limits = "", _limits(found, allowed, own)
     if worst > max_bound or norm > norm_bound:
-        note = _where(given, exact, found) + _pattern(exact, found, allowed)
-    elif hidden := _in_a_class(given, exact, found, allowed):
+        note = _where(given, exact, found) + _pattern(exact, found, limits)
+    elif hidden := _in_a_class(given, exact, found, limits):
         worst, max_bound, note = hidden
-        note += _pattern(exact, found, allowed)
+        note += _pattern(exact, found, limits)
     elif hidden := _in_a_slice(expected, exact, found, allowed):
         norm, norm_bound, note = hidden
     return OutputError(
@@ -174,7 +174,7 @@ def _at_least(allowed: Bound, by_itself: Bound) -> Bound:
     return Bound(
         max_relative=allowed.max_relative,
         norm_relative=max(allowed.norm_relative, by_itself.norm_relative),
-        classes=allowed.classes,
+        unit=allowed.unit, errors=allowed.errors,
         slice_relative=max(allowed.slice_relative, by_itself.slice_relative),
     )
 
@@ -201,11 +201,22 @@ def _reach(unit: float) -> int:
     return max(0, min(int(math.log2(REACH)), math.floor(math.log2(1 / (8 * ULPS * unit)))))
 
 
-def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[float, ...]:
+def _limits(found: Differences, allowed: Bound, own: Measure | None) -> torch.Tensor:
+    """The error allowed in each magnitude class of an output. Rare is what is rare in this input set, since another one may
+    have rows of small values. `own`: the measured error of the reference's output, if it was measured before."""
+    if not allowed.unit:
+        return torch.tensor([allowed.max_relative * found.size.largest], dtype=torch.float64, device=found.device)
+    counts = own.counts if own else tuple(found.by_class(allowed.unit / 2)[0].tolist())
+    limits = _by_class(counts, allowed.errors, allowed.unit)
+    return torch.tensor(limits, dtype=torch.float64, device=found.device).mul_(found.size.largest)
+
+
+def _by_class(counts: Sequence[int], errors: Sequence[float], unit: float) -> tuple[float, ...]:
     """The error allowed in each magnitude class, relative to the scale.
 
     It is `FACTOR` times the reference's largest error in this class, all below and those within `REACH` above, plus ulps of the
-    largest value within `_reach`. Rare small values (near a zero crossing) and zeros share the limit of the next larger class.
+    largest value within `_reach`. Rare values (near a zero crossing) and rare zeros share the limit of the next larger class
+    that is not rare: rows of small values, which have a limit of their own, may be much smaller still.
     """
     far, near, ulps = int(math.log2(REACH)), _reach(unit), _ulps(unit)
     edges = [min(1.0, 2.0 ** (1 - number)) for number in range(CLASSES)]
@@ -213,10 +224,10 @@ def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[floa
     for number in range(CLASSES - 2, -1, -1):
         below[number] = max(below[number], below[number + 1])
     enough = max(_FEW, _RARE * sum(counts))
-    lowest = next((number for number in range(CLASSES - 1, 0, -1) if sum(counts[number:]) >= enough), 0)
-    allowed = []
+    allowed, common = [], -1
     for number in range(CLASSES):
-        at = min(number, lowest)
+        common = number if counts[number] >= enough else common
+        at = common if common >= 0 else number
         largest = next((j for j in range(max(0, at - near), at) if counts[j]), at)
         error = below[max(0, at - far)]
         inside = FACTOR * error
@@ -227,13 +238,12 @@ def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[floa
 
 
 def _in_a_class(
-    given: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
+    given: torch.Tensor, exact: torch.Tensor, found: Differences, limits: torch.Tensor
 ) -> tuple[float, float, str] | None:
     """Returns (error, limit, note) of the element that exceeds the limit of its magnitude most; None if none does."""
     scale = found.size.largest
-    if not allowed.classes or scale == 0.0 or found.error.largest <= min(allowed.classes) * scale:
+    if len(limits) == 1 or scale == 0.0 or found.error.largest <= float(limits.min()):
         return None
-    limits = torch.tensor(allowed.classes, dtype=torch.float64, device=found.device).mul_(scale)
 
     def excess(part: OutputPart) -> torch.Tensor:
         return part.error / limits[reference_error.classes(part.size, scale)]
@@ -316,10 +326,9 @@ def _pattern_of(wrong: torch.Tensor) -> str:
     return f"; {pattern.describe()}".rstrip("; ")
 
 
-def _pattern(exact: torch.Tensor, found: Differences, allowed: Bound) -> str:
+def _pattern(exact: torch.Tensor, found: Differences, limits: torch.Tensor) -> str:
     """The same for the elements whose errors are above what is allowed for their magnitude."""
     pattern, scale = ErrorPattern(found.shape, found.device), found.size.largest
-    limits = torch.tensor(allowed.classes or [allowed.max_relative], dtype=torch.float64, device=found.device).mul_(scale)
     for part in found.parts():
         which = reference_error.classes(part.size, scale).clamp_(max=len(limits) - 1)
         true = None if exact.dtype.is_complex else exact[part.place].to(found.device)

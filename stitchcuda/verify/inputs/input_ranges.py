@@ -35,9 +35,9 @@ from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_t
 
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
-_FAR, _LARGE = 2.0**20, 64.0               # rows that are small or large
+_SMALL, _SMALL_HALF, _LARGE = 2.0**-30, 2.0**-20, 8.0  # size of small rows, of those in float16, and of large values
 _NOT_ZERO = 0.75                           # of the probabilities
-_SCALED_ROWS = 1 / 8                       # of the rows
+_SMALL_ROWS = 1 / 8                        # of the rows
 _ZERO_ROWS = 16                            # of so many rows, about one becomes zero
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
@@ -47,8 +47,9 @@ Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 class InputRanges:
     """What may be done to input tensors, by their number (see `replace_numbered`).
 
-    `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `large`: rows may be zero, many times
-    smaller, or larger. `uses`: of integers. `still`: true where an element keeps its value. `notes`: on what stays as it is.
+    `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`: rows may be zero, or many times smaller.
+    `large`: all values may be larger. `uses`: of integers. `still`: true where an element keeps its value. `notes`: on what
+    stays as it is.
     """
 
     free: frozenset[int] = frozenset()
@@ -126,7 +127,9 @@ def find_ranges(
     free = find(narrow, lambda tensor, number: leave_range(tensor, generator, number, uses))
     zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator))
     small = find(data, lambda tensor, _: with_small_rows(tensor, generator))
-    large = find(data, lambda tensor, _: with_large_rows(tensor, generator))
+    large = find(
+        [number for number in data if _root_mean_square(tensors[number]) < 1], lambda tensor, _: with_large_values(tensor)
+    )
     leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
     positions = dict(enumerate(group_by_memory(leaves)))
     held, bound = (
@@ -202,25 +205,27 @@ def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with about one of eight rows of its last axis 2^20 times smaller, or of at most 2^-20."""
-    return _with_scaled_rows(tensor, generator, lambda size: min(1 / _FAR, 1 / (_FAR * size)))
-
-
-def with_large_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with about one of eight rows of its last axis 64 times larger, or of at least 64."""
-    return _with_scaled_rows(tensor, generator, lambda size: max(_LARGE, _LARGE / size))
-
-
-def _with_scaled_rows(tensor: Tensor, generator: torch.Generator, factor: Callable[[float], float]) -> Tensor:
-    """`factor`: of the tensor's root mean square."""
-    values = tensor.detach().double()
-    size = float(values.square().mean().sqrt())
-    if not (size and math.isfinite(size)):
-        return tensor
+    """Returns the tensor with about one of eight rows of its last axis so small that squares are below what norms add to them,
+    and far below what other rows hold near a zero crossing."""
+    values, size = tensor.detach().double(), _root_mean_square(tensor)
     rows = torch.Size((*tensor.shape[:-1], 1))
-    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < _SCALED_ROWS
+    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < _SMALL_ROWS
     chosen.view(-1)[int(torch.randint(rows.numel(), (), generator=generator, device=generator.device))] = True
-    return like(tensor, torch.where(chosen, values * factor(size), values))
+    least = _SMALL_HALF if tensor.dtype is torch.float16 else _SMALL
+    return like(tensor, torch.where(chosen, values * min(least, least / size), values)) if size else tensor
+
+
+def with_large_values(tensor: Tensor) -> Tensor:
+    """Returns the tensor scaled to a root mean square of 8, if it is below 1. All rows, since near a zero crossing a large row
+    holds values as small as those of another, with larger errors."""
+    size = _root_mean_square(tensor)
+    return like(tensor, tensor.detach().double() * (_LARGE / size)) if 0 < size < 1 else tensor
+
+
+def _root_mean_square(tensor: Tensor) -> float:
+    """0.0 if it is not finite."""
+    found = float(tensor.detach().double().square().mean().sqrt())
+    return found if math.isfinite(found) else 0.0
 
 
 def like(tensor: Tensor, values: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     like,
     replace_numbered,
     rows_sum_to_one,
-    with_large_rows,
+    with_large_values,
     with_rows_of_zeros,
     with_small_rows,
 )
@@ -128,11 +128,10 @@ def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
 
 
 def _change_rows(tensor: Tensor, number: int, ranges: InputRanges, generator: torch.Generator) -> Tensor:
-    """Makes rows small, large or zero where the reference stands it."""
-    changes = ((with_small_rows, ranges.small), (with_large_rows, ranges.large), (with_rows_of_zeros, ranges.zeros))
-    for change, numbers in changes:
-        tensor = change(tensor, generator) if number in numbers else tensor
-    return tensor
+    """Makes all values large, and rows small or zero, where the reference stands it."""
+    tensor = with_large_values(tensor) if number in ranges.large else tensor
+    tensor = with_small_rows(tensor, generator) if number in ranges.small else tensor
+    return with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
 
 
 def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
