@@ -72,7 +72,8 @@ def open_record(
     home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
 ) -> SessionRecord:
     """Stores the reference and creates the session. Raises BadInput for a bad reference, name or setting. `reference` is a path
-    or an nn.Module with `example_inputs`. Without `name` the session is numbered after the reference."""
+    or an nn.Module with `example_inputs`, or a function that returns some. Without `name` the session is numbered after the
+    reference."""
     asked = check_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
     asked = relative_mailboxes(asked, home.root)
@@ -202,17 +203,19 @@ def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
         raise BadInput(f"a reference is the path of a file or an nn.Module, not {type(module).__name__}")
     if example_inputs is None:
         raise BadInput("an nn.Module needs example_inputs: a tuple of arguments, a dict of keyword arguments, or one tensor")
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
+    held: dict[str, Any] = {"module": module, "args": (), "kwargs": {}}
     if isinstance(example_inputs, dict):
-        kwargs = example_inputs
+        held["kwargs"] = example_inputs
+    elif callable(example_inputs):
+        held = {"module": module, "make_inputs": example_inputs}
     else:
-        args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    modules = [found for part in module.modules() if (found := _module_to_pickle(type(part)))]
+        held["args"] = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    named = [*map(type, module.modules()), *([example_inputs] if callable(example_inputs) else [])]
+    modules = [found for definition in named if (found := _module_to_pickle(definition))]
     try:
         for found in modules:
             cloudpickle.register_pickle_by_value(found)
-        data: bytes = cloudpickle.dumps({"module": module, "args": args, "kwargs": kwargs})
+        data: bytes = cloudpickle.dumps(held)
     except Exception as error:
         text = f"{type(module).__name__} and its example inputs cannot be stored ({error}): give a reference file"
         raise BadInput(text) from error
@@ -222,11 +225,12 @@ def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
     return data, _source_of(module)
 
 
-def _module_to_pickle(kind: type) -> ModuleType | None:
-    """Returns the module that defines `kind` if a worker in another folder could not import it, else None."""
-    found = sys.modules.get(kind.__module__)
+def _module_to_pickle(definition: Any) -> ModuleType | None:
+    """Returns the module that defines a class or function if a worker in another folder could not import it, else None."""
+    name = getattr(definition, "__module__", None) or ""
+    found = sys.modules.get(name)
     file = getattr(found, "__file__", None)
-    if found is None or file is None or kind.__module__ == "__main__":
+    if found is None or file is None or name == "__main__":
         return None  # built in, or written by value anyway
     installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
     return None if any(Path(file).resolve().is_relative_to(folder) for folder in installed) else found

@@ -40,7 +40,7 @@ _RESUME = "`stitchcuda resume`"
 
 
 def optimize(
-    reference: Any, example_inputs: Any = None, *,
+    reference: Any, example_inputs: Any = None, *, make_inputs: Callable[[], Any] | None = None,
     session: str | None = None, workspace: Place = None, device: str = "auto", predict_for: str | None = None,
     policy: Policy = "stitched", precision: Precision = "reference", goal: float | None = None,
     model: str = "builtin", roles: Mapping[Role, Sequence[str]] | None = None, base_url: str | None = None,
@@ -54,9 +54,11 @@ def optimize(
     """Runs a new session to its end and returns it.
 
     `reference` is the path of a KernelBench-style file, or an `nn.Module` with `example_inputs`: a tuple of positional
-    arguments, a dict of keyword arguments, or one tensor. `session` is the session's name (default: the reference's, numbered);
-    `workspace` is its folder (default: STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one that `model`
-    names; `roles` gives single roles other chat models, and `options`, such as temperature, are for all of them. A chat model
+    arguments, a dict of keyword arguments, or one tensor. Programs are judged on others like them; where these would lack
+    sense (lengths that belong together, a format), give `make_inputs`, a function that returns such arguments and draws with
+    torch, random or numpy, which are seeded before each call, such as `lambda: random.choice(batches)`.
+    `session` is the session's name (default: the reference's, numbered); `workspace` is its folder (default:
+    STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one that `model` names; `roles` gives single roles other chat models, and `options`, such as temperature, are for all of them. A chat model
     goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` is the number of drafts per step.
     On the simulator, predictions are for the GPU that `predict_for` names ("h100", "a100", "l4", …; default an H200). With
     `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` gets an answer.
@@ -79,7 +81,9 @@ def optimize(
         "policy": policy, "precision": precision, "gpu_memory_gb": gpu_memory_gb,
         "time_baselines": time_baselines, "sanitize": sanitize,
     }  # fmt: skip
-    record = open_record(home, reference, example_inputs, name=session, device=device, settings=settings)
+    if make_inputs is not None and (example_inputs is not None or not callable(make_inputs)):
+        raise BadInput("give example_inputs, or a function make_inputs that returns them, not both")
+    record = open_record(home, reference, make_inputs or example_inputs, name=session, device=device, settings=settings)
     started = Session(home, record)
     try:
         with open_listener(progress, on_event) as listener:

@@ -73,6 +73,14 @@ def test_example_inputs_as_people_give_them(tmp_path: Path, given: Any, args: An
     assert held["kwargs"] == kwargs
 
 
+def test_a_function_that_makes_inputs_is_stored_with_the_module(tmp_path: Path) -> None:
+    home, length = Workspace(tmp_path), 3
+    record = open_record(home, torch.nn.ReLU(), lambda: torch.ones(length), name="r", device="sim", settings={})
+    held = pickle.loads(home.store.get(record.reference))
+    assert held["make_inputs"]().tolist() == [1.0, 1.0, 1.0]
+    assert "args" not in held
+
+
 def test_what_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     module = torch.nn.ReLU()
     module.lock = __import__("threading").Lock()

@@ -465,6 +465,9 @@ def test_an_unknown_session_and_a_taken_name(tmp_path: Path) -> None:
         ({"reference": Path("/")}, "cannot be read as Python source"),
         ({"reference": 7}, "the path of a file or an nn.Module, not int"),
         ({"example_inputs": (1,)}, "go with an nn.Module"),
+        ({"make_inputs": lambda: (1,)}, "go with an nn.Module"),
+        ({"example_inputs": (1,), "make_inputs": lambda: (1,)}, "not both"),
+        ({"make_inputs": 7}, "a function make_inputs"),
     ],
 )
 def test_what_cannot_be_meant_is_said_and_leaves_no_session(tmp_path: Path, asked: dict[str, Any], sentence: str) -> None:

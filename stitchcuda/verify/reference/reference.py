@@ -28,6 +28,9 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda import remedies
 from stitchcuda.errors import BadInput
+from stitchcuda.verify.inputs.input_ranges import rows_sum_to_one
+from stitchcuda.verify.inputs.integer_values import SMALLEST, holds_whole_numbers
+from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
@@ -79,7 +82,8 @@ class Reference:
         """Returns (args, kwargs) for `seed`, on the reference's device, without gradients.
 
         A file's `get_inputs()` runs after seeding torch, numpy and random. A pickle's inputs keep shape, dtype and strides of
-        its example: normal values for floats, the example's own values in another order for integers and booleans. Raises
+        its example: normal values for floats with any values, the example's own values in another order for others, and as
+        they are where the order has a meaning; or they come from its function `make_inputs`, likewise seeded. Raises
         `BadInput` where `get_inputs()` raises, takes longer than `seconds`, or returns tensors that are not dense.
         """
         with time_limit(self.seconds, f"get_inputs() of {self.path.name}", self.path):
@@ -223,16 +227,22 @@ def _from_source(path: Path, source: str, device: torch.device) -> tuple[nn.Modu
             mismatch = explain_mismatch((args, kwargs), giver, model, "Model.__init__", path)
         raise BadInput(f"{mismatch or f'The constructor of Model raises {describe_error(path, error)}'}.") from error
 
+    return module, _seeded(get_inputs, path, "get_inputs"), init
+
+
+def _seeded(make: Callable[[], Any], path: Path, function: str) -> Callable[[int], Inputs]:
+    """Returns a function that seeds torch, numpy and random, and calls the user's function named `function`."""
+
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
         try:
-            return _arguments(get_inputs(), path, "get_inputs")
+            return _arguments(make(), path, function)
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"get_inputs() raises {describe_error(path, error)}.") from error
+            raise BadInput(f"{function}() raises {describe_error(path, error)}.") from error
 
-    return module, make_inputs, init
+    return make_inputs
 
 
 def _execute(path: Path, source: str) -> ModuleType:
@@ -291,6 +301,8 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
         raise BadInput(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}.") from error
     if not isinstance(held, dict) or not isinstance(held.get("module"), nn.Module):
         raise BadInput(f'{path.name} holds no {{"module": nn.Module, "args": tuple, "kwargs": dict}}.')
+    if callable(held.get("make_inputs")):
+        return held["module"], _seeded(held["make_inputs"], path, "make_inputs")
     args, kwargs = tuple(held.get("args", ())), dict(held.get("kwargs", {}))
 
     def make_inputs(seed: int) -> Inputs:
@@ -301,19 +313,31 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
 
 
 def _draw_like(example: Tensor) -> Tensor:
-    """Returns other values in the same layout, drawn from torch's global generator on the CPU."""
+    """Returns other values in the same layout, drawn from torch's global generator on the CPU: normal ones of the example's
+    mean and standard deviation, if its values have both signs, else its own in another order. What is sorted, constant, infinite in
+    places or sums to one in each row stays as it is."""
     shape, strides = example.shape, example.stride()
     span = extent(example)
-    if example.is_floating_point() or example.is_complex():
-        values = torch.randn(span, dtype=torch.complex128 if example.is_complex() else torch.float64).to(example.dtype)
-        return values.as_strided(shape, strides)
-    own = example.detach().cpu().flatten()
-    if own.numel() == 0:
+    own = example.detach().cpu()
+    if own.numel() == 0 or _has_order(own):
         return example.detach().clone()
+    if own.is_complex():
+        return torch.randn(span, dtype=torch.complex128).to(own.dtype).as_strided(shape, strides)
+    wide = own.double()
+    if own.is_floating_point() and bool((wide < 0).any()) and not holds_whole_numbers(own):
+        spread, mean = (wide.std() if own.numel() > 1 else wide.abs()), wide.mean()
+        return (torch.randn(span, dtype=torch.float64) * spread + mean).to(own.dtype).as_strided(shape, strides)
+    values = own.flatten()
     if span < own.numel():  # elements share memory, as in an expanded tensor: draw a value for each place in memory
-        return own[torch.randint(own.numel(), (span,))].as_strided(shape, strides)
-    values = own.new_zeros(span).as_strided(shape, strides)
-    return values.copy_(own[torch.randperm(own.numel())].reshape(shape))
+        return values[torch.randint(own.numel(), (span,))].as_strided(shape, strides)
+    return own.new_zeros(span).as_strided(shape, strides).copy_(values[torch.randperm(own.numel())].reshape(shape))
+
+
+def _has_order(own: Tensor) -> bool:
+    """Whether values lose their meaning in another order: sorted, rows of probabilities, or infinite in places."""
+    if own.is_floating_point() and not bool(torch.isfinite(own.double()).all()):
+        return True
+    return own.numel() >= SMALLEST and (is_ordered(own) or rows_sum_to_one(own))
 
 
 def _seed(seed: int) -> None:
