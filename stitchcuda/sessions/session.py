@@ -58,8 +58,9 @@ def optimize(
     sense (lengths that belong together, a format), give `make_inputs`, a function that returns such arguments and draws with
     torch, random or numpy, which are seeded before each call, such as `lambda: random.choice(batches)`.
     `session` is the session's name (default: the reference's, numbered); `workspace` is its folder (default:
-    STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one that `model` names; `roles` gives single roles other chat models, and `options`, such as temperature, are for all of them. A chat model
-    goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` is the number of drafts per step.
+    STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one that `model` names; `roles` gives single roles
+    other chat models, and `options`, such as temperature, are for all of them. A chat model goes on from what the built-in
+    engineer has verified, unless `from_scratch`. `candidates` is the number of drafts per step.
     On the simulator, predictions are for the GPU that `predict_for` names ("h100", "a100", "l4", …; default an H200). With
     `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` gets an answer.
     On a GPU, `gpu_memory_gb` is the most memory that checks take of it, and the report times a CUDA graph and torch.compile

@@ -314,7 +314,7 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
 
 def _draw_like(example: Tensor) -> Tensor:
     """Returns other values in the same layout, drawn from torch's global generator on the CPU: normal ones of the example's
-    mean and standard deviation, if its values have both signs, else its own in another order. What is sorted, constant, infinite in
+    mean and standard deviation, if its values have both signs, else its own in another order. What is sorted, infinite in
     places or sums to one in each row stays as it is."""
     shape, strides = example.shape, example.stride()
     span = extent(example)
