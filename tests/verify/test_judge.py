@@ -13,11 +13,11 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, InputSet, Receive
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, redraw_parameters
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs, redraw_parameters
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born
-from stitchcuda.verify.judge.program_check import loaded, start_loading
+from stitchcuda.verify.judge.program_check import ProgramCheck, loaded, start_loading
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
@@ -324,3 +324,35 @@ def test_a_program_must_be_right_with_other_parameters_once_it_is_loaded_with_th
         assert note not in "".join(result.notes)
     else:
         assert result.notes == ("a note", found)
+
+
+def test_a_large_programs_first_process_ends_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SCALED.replace("BODY", KEPT)
+    bench = Bench(tmp_path, SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.exp()"), sets=1)
+    (folder := tmp_path / "program").mkdir()
+    (program := folder / "new.py").write_text(text.replace("CLASS", "ModelNew").replace(".clamp(max=4.0)", ""))
+    resources, start, events = bench._judge.resources, bench._judge.resources.worker, list[str]()
+
+    def watched(*given: Any) -> Worker:
+        worker = start(*given)
+        close = worker.close
+
+        def ends() -> None:
+            close()
+            events.append("ends")
+
+        monkeypatch.setattr(worker, "close", ends)
+        events.append("begins")
+        return worker
+
+    monkeypatch.setattr(resources, "worker", watched)
+    monkeypatch.setattr(resources, "is_large", lambda secret_inputs: True)
+    try:
+        check = ProgramCheck(resources, lambda name: contextlib.nullcontext(), program, 3, InputTerms(), fresh=True, two=False)
+        result = check.run(lambda secret_inputs: None)
+        resources.background.quiet()
+    finally:
+        bench.close()
+    assert result.ok
+    assert events == ["begins", "ends"] * 3
+    assert result.notes[-1] == "limited: parameters loaded after the first call are not taken over: load them before"
