@@ -1,14 +1,15 @@
-"""Parameters and buffers get generic values, except for those that the reference does not stand otherwise."""
+"""Parameters and buffers get generic values, near the constructor's or of other magnitudes, as far as the reference stands."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
-from stitchcuda.verify.inputs.reference_requests import Renew, Renewed
-from stitchcuda.verify.inputs.reseeding import find_freedom, perturb
+from stitchcuda.verify.inputs.reference_requests import Ask, Renew, Renewed
+from stitchcuda.verify.inputs.reseeding import WIDEST, find_freedom, perturb, widen
 from stitchcuda.verify.messages.tensor_block import unpack
 from tests.verify.references import asking, source
 
@@ -126,3 +127,98 @@ def test_what_is_found_out_is_remembered_and_keep_is_obeyed(tmp_path: Path) -> N
     assert torch.equal(unpack(kept.state, "cpu")[0], torch.ones(16))
     assert len(kept.notes) == 1
     assert "p1" in kept.notes[0]
+
+
+def wide(value: torch.Tensor, seed: int = 3, *, zeros: bool = True) -> torch.Tensor:
+    return widen(value, "any", torch.Generator().manual_seed(seed), zeros=zeros)
+
+
+@pytest.mark.parametrize("heads", [(), (1,), (4,), (16, 1, 1)])
+def test_an_element_of_a_vector_grows_and_keeps_its_sign(heads: tuple[int, ...]) -> None:
+    """So a scale of ln(1 / 0.07) passes a limit at ln(100), and one of ln(10) too."""
+    for seed in range(50):
+        made = wide(torch.full(heads, math.log(10)), seed)
+        assert made.shape == heads
+        assert float(made.max()) > math.log(100)
+        assert float(made.abs().max()) <= 1.4 * WIDEST * math.log(10)
+
+
+def test_vectors_get_smaller_and_larger_elements_of_both_signs() -> None:
+    size = (made := wide(torch.full((256,), 3.0))).abs()
+    assert 8 <= int((made == 0).sum()) <= 32
+    assert int((size[made != 0] < 1).sum()) > 25
+    assert int((size > 9).sum()) > 25
+    assert int((made > 0).sum()) > 50
+    assert int((made < 0).sum()) > 50
+    assert bool((wide(torch.full((256,), 3.0), zeros=False) != 0).all())
+
+
+@pytest.mark.parametrize("tiny", [torch.full((64,), 1e-6), torch.zeros(64), torch.full((64, 1, 1), -1e-6)])
+def test_tiny_vectors_become_of_order_one(tiny: torch.Tensor) -> None:
+    size = wide(tiny, zeros=False).abs()
+    assert float(size.min()) >= 0.99 / WIDEST
+    assert 0.5 < float(size.max()) <= 1.0
+
+
+@pytest.mark.parametrize(("shape", "axis", "dtype"), [
+    ((64, 96), 0, torch.float32), ((1, 64, 96), 1, torch.float64), ((64, 4, 3, 3), 0, torch.bfloat16),
+])  # fmt: skip
+def test_rows_are_scaled_and_the_size_of_the_whole_is_kept(shape: tuple[int, ...], axis: int, dtype: torch.dtype) -> None:
+    value = torch.randn(shape).to(dtype)
+    made = wide(value)
+    assert (made.shape, made.dtype) == (shape, dtype)
+    assert float(made.double().norm()) == pytest.approx(float(value.double().norm()), rel=0.01)
+    norms = made.double().movedim(axis, 0).flatten(1).norm(dim=1)
+    assert 1 <= int((norms == 0).sum()) <= 12
+    assert float(norms.max() / norms[norms > 0].min()) > 16
+
+
+def test_same_signs_stay_when_magnitudes_change() -> None:
+    value = torch.tensor([0.0, 1.0, -2.0, 3.0] * 8)
+    made = widen(value, "same signs", torch.Generator().manual_seed(0), zeros=True)
+    assert made.sign().tolist() == value.sign().tolist()
+    assert widen(value, "none", torch.Generator(), zeros=True) is value
+
+
+def widened(ask: Ask, names: tuple[str, ...], seed: int = 5) -> tuple[Renewed, dict[str, torch.Tensor]]:
+    answer = ask(Renew(seed, wide_for=7, usual=1e-5))
+    return answer, dict(zip(names, unpack(answer.state, "cpu"), strict=True))
+
+
+def test_what_does_not_stand_other_magnitudes_stays_near_the_constructor(tmp_path: Path) -> None:
+    """An exponential of an exponential overflows, and a division takes no zero; the others take both."""
+    init = ";".join(f"self.p{number} = {ONES}" for number in range(4))
+    init += "; self.register_buffer('mask', torch.arange(16.0) % 2)"
+    ask = asking(tmp_path, source("(x * self.p0 + self.p1.exp().exp()) * self.mask + self.p3 / self.p2", init=init))
+    names = ("p0", "p1", "p2", "p3", "mask")
+    for seed in (5, 6):                    # what was found out is remembered
+        answer, values = widened(ask, names, seed)
+        assert float((values["p1"].abs() - 1).abs().max()) < 0.4
+        assert int((values["p0"] == 0).sum()) >= 1
+        assert int((values["p3"] == 0).sum()) >= 1
+        assert bool((values["p2"] != 0).all())
+        assert all(float(values[name].abs().max()) >= 2.5 for name in ("p0", "p2", "p3"))
+        assert values["mask"].tolist() == [0.0, 1.0] * 8
+        assert [note for note in answer.notes if "near" in note] == [
+            "limited: parameters only near the constructor's values, as the reference does not stay finite with others: p1"
+        ]
+
+
+def test_an_ill_conditioned_call_is_none_to_judge_by(tmp_path: Path) -> None:
+    init = f"self.p0 = {ONES}; self.p1 = {ONES}"
+    ask = asking(tmp_path, source("x * self.p0 + (self.p1 * 4).exp().sin()", init=init))
+    answer, values = widened(ask, ("p0", "p1"))
+    assert float(values["p0"].abs().max()) >= 2.5
+    assert float((values["p1"].abs() - 1).abs().max()) < 0.4
+    assert "becomes ill-conditioned with others: p1" in "".join(answer.notes)
+
+
+def test_other_magnitudes_take_few_calls_of_the_reference(tmp_path: Path) -> None:
+    """Two to see what is usual and what generic values give, one in each precision for the new values."""
+    count = "self.calls = torch.zeros(1)"  # in an attribute, which calls leave as it was, but its memory is written to
+    init = f"self.layers = nn.Sequential(*[nn.Linear(16, 16) for _ in range(8)]); {count}"
+    ask = asking(tmp_path, source("self.layers(x * self.calls.add_(1).sign())", init=init))
+    module = ask.__self__._loaded().module  # type: ignore[attr-defined]
+    before = float(module.calls)
+    ask(Renew(5, wide_for=7))
+    assert float(module.calls) - before == 4

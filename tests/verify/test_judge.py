@@ -13,11 +13,11 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, InputSet, Receive
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs, redraw_parameters
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born
-from stitchcuda.verify.judge.program_check import loaded, start_loading
+from stitchcuda.verify.judge.program_check import ProgramCheck, loaded, start_loading
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
@@ -266,3 +266,93 @@ def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest
     assert bench._judge.timing._interleaved("a", "b", []) == timed_result(2.0)
     assert bench._judge.timing._interleaved("a", "b", []).refused == ("the clocks disagree",)
     assert answers == [timed_result(3.0)]
+
+
+SCALED = """
+import torch
+from torch import nn
+
+
+class CLASS(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((4,), 2.0))
+        self.kept = []
+
+    def forward(self, x):
+        BODY
+
+
+def get_inputs():
+    return [torch.randn(16, 4)]
+"""
+KEPT = "self.kept = self.kept or [self.scale.detach().clone().clamp(max=4.0)]\n        return x * self.kept[0].exp()"
+
+
+@pytest.mark.parametrize(("body", "note", "reason"), [
+    ("return x * self.scale.clamp(max=4.0).exp()", "", ""),
+    (KEPT, "limited: parameters loaded after the first call are not taken over: load them before", ""),
+    ("return x * self.scale.exp()", "limited: parameters loaded after", "output is wrong"),
+    ("assert self.scale.max() < 4; return x * self.scale.exp()", "limited: parameters cannot be loaded", "AssertionError"),
+])  # fmt: skip
+def test_a_program_must_be_right_with_other_parameters_once_it_is_loaded_with_them(
+    body: str, note: str, reason: str, tmp_path: Path
+) -> None:
+    before = CheckResult(ok=True, tier="timed", seeds=1, reasons=(), notes=("a note",))
+    text = SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.clamp(max=4.0).exp()")
+    bench = Bench(tmp_path, text, sets=1)
+    (program := tmp_path / "new.py").write_text(SCALED.replace("CLASS", "ModelNew").replace("BODY", body))
+    resources = bench._judge.resources
+    try:
+        other = redraw_parameters(bench.ask, bench.secret_inputs)
+        assert other is not None
+        with bench.load(program) as loaded:
+            assert loaded.trial.is_correct(bench.secret_inputs.sets[0], bench.secret_inputs.bounds(1))
+            result, found = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, other)
+        assert (result.ok, result.notes) == (True, ("a note",))
+        assert found.startswith(note)
+        assert bool(found) == bool(note)
+        with resources.worker(program, other) as worker:
+            trial = resources.trial(worker, other)
+            result = correctness.check_anew(result, trial, program, bench.secret_inputs, other, found)
+    finally:
+        bench.close()
+    assert result.ok is not bool(reason)
+    if reason:
+        assert result.reasons[0].startswith("with other parameters, larger and smaller than those that the constructor")
+        assert reason in result.reasons[0]
+        assert note not in "".join(result.notes)
+    else:
+        assert result.notes == ("a note", found)
+
+
+def test_a_large_programs_first_process_ends_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SCALED.replace("BODY", KEPT)
+    bench = Bench(tmp_path, SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.exp()"), sets=1)
+    (folder := tmp_path / "program").mkdir()
+    (program := folder / "new.py").write_text(text.replace("CLASS", "ModelNew").replace(".clamp(max=4.0)", ""))
+    resources, start, events = bench._judge.resources, bench._judge.resources.worker, list[str]()
+
+    def watched(*given: Any) -> Worker:
+        worker = start(*given)
+        close = worker.close
+
+        def ends() -> None:
+            close()
+            events.append("ends")
+
+        monkeypatch.setattr(worker, "close", ends)
+        events.append("begins")
+        return worker
+
+    monkeypatch.setattr(resources, "worker", watched)
+    monkeypatch.setattr(resources, "is_large", lambda secret_inputs: True)
+    try:
+        check = ProgramCheck(resources, lambda name: contextlib.nullcontext(), program, 3, InputTerms(), fresh=True, two=False)
+        result = check.run(lambda secret_inputs: None)
+        resources.background.quiet()
+    finally:
+        bench.close()
+    assert result.ok
+    assert events == ["begins", "ends"] * 3
+    assert result.notes[-1] == "limited: parameters loaded after the first call are not taken over: load them before"

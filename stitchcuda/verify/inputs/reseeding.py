@@ -1,4 +1,4 @@
-"""Draws values for a reference's parameters and buffers: generic ones near its own, ones far from these, or larger weights.
+"""Draws values for a reference's parameters and buffers: generic ones near its own, of other magnitudes, or far from these.
 
 Generic values are no zeros, ones or identities, and of both signs, so that a program which relies on what a constructor writes
 is wrong. Pure functions on tensors. Where to look next: `verify/reference/reference_state.py` (who sets the values, and finds
@@ -13,6 +13,13 @@ from typing import Literal
 import torch
 
 _CHANGE = 0.1                              # standard deviation of a change, relative to the root mean square of a tensor
+_LEAST_UP = 2.5                            # one element of a vector grows by so much at least: past a limit at twice its size
+_TINY = 1e-3                               # a vector of a smaller root mean square is drawn from 1 / WIDEST to 1
+_FEW = 16                                  # a tensor of so few elements is treated as a vector
+_ONE_ZERO_OF = 16                          # rows, or elements of a vector
+
+WIDEST = 8.0
+"""The largest factor by which `widen` scales an element of a vector up or down."""
 
 Freedom = Literal["any", "same signs", "none"]
 """Which values a tensor may get: any, those with the zeros and signs that it has, or its own."""
@@ -45,6 +52,44 @@ def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -
     if low >= 0 or high <= 0 or (low == -high and is_constant(wide.abs())):
         change.mul_(random_signs(value.shape, generator).to(value.device))
     return change.to(value.dtype)
+
+
+def widen(value: torch.Tensor, freedom: Freedom, generator: torch.Generator, *, zeros: bool) -> torch.Tensor:
+    """Returns what `perturb` gives at other magnitudes: rows scaled by random factors, and the tensor to its root mean square.
+    Rows are those along the first axis longer than 1.
+
+    In a vector, each element is scaled by 1 / `WIDEST` to `WIDEST`; one grows and keeps its sign. Vectors of zeros or tiny
+    elements get 1 / `WIDEST` to 1. `zeros`: about one row or element in sixteen is zero, at least one of eight and more, except
+    for "same signs".
+    """
+    if freedom == "none":
+        return value
+    if value.is_complex():
+        parts = torch.view_as_real(value.resolve_conj()).contiguous()
+        return torch.view_as_complex(widen(parts, freedom, generator, zeros=zeros))
+    made = perturb(value, freedom, generator)
+    wide = made if made.dtype is torch.float64 else made.float()
+    longest = next((length for length in value.shape if length > 1), 1)
+    count = value.numel() if value.numel() <= max(longest, _FEW) else longest
+    size, place = torch.rand(2, count, generator=generator, device=generator.device).to(value.device)
+    factors = WIDEST ** (2 * size - 1)
+    if zeros and freedom == "any" and 2 * count >= _ONE_ZERO_OF:
+        factors[(place < 1 / _ONE_ZERO_OF) | (place == place.min())] = 0
+    rows = wide.view(count, -1)            # in place, since it may take gigabytes
+    if count < value.numel():
+        norms = torch.linalg.vector_norm(rows, dim=1).nan_to_num(0.0, 0.0, 0.0)
+        factors *= norms.norm() / (norms * factors).norm().clamp(min=torch.finfo(torch.float32).tiny)
+        rows.mul_(factors[:, None])
+        return wide.to(value.dtype)
+    grown, old = int(place.argmax()), value.reshape(-1)
+    if _root_mean_square(value) < _TINY:
+        rows.sign_().mul_((factors / WIDEST).sqrt_()[:, None])
+        rows[grown] = rows[grown].abs() * (-1 if float(old[grown]) < 0 else 1)
+    else:
+        rows.mul_(factors[:, None])
+        if float(old[grown]):
+            rows[grown] = float(old[grown]) * _LEAST_UP * (WIDEST / _LEAST_UP) ** float(size[grown])
+    return wide.to(value.dtype)
 
 
 def amplify(value: torch.Tensor) -> torch.Tensor:

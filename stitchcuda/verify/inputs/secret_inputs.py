@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.verify.compare.bound import Bound, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
+from stitchcuda.verify.inputs.reseeding import WIDEST
 from stitchcuda.verify.inputs.variants import GIVEN, MASKS_AS_GIVEN, SMALL, VALUES, describe
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -210,14 +211,37 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
 
 
 def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | None:
-    """Draws other parameters and answers the first set's seed with them; None if parameters cannot be varied."""
+    """Draws parameters of other magnitudes, as far as the reference stands them, and answers the first set's seed with them;
+    None if parameters cannot be varied."""
     if not secret_inputs.renewed:
         return None
-    other = draw(ask, kept=secret_inputs.kept, alike=secret_inputs.alike, amplified=secret_inputs.amplified)
-    if not other.renewed:
+    first, terms = secret_inputs.sets[0], (tuple(sorted(secret_inputs.kept)), secret_inputs.alike, secret_inputs.amplified)
+    outputs = zip(first.names, first.output_facts, strict=True)    # rows of zeros make ties, which integers may follow from
+    zeros = all(fact.floating for name, fact in outputs if name.startswith("output"))
+    wide = requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=secret_inputs.usual, zeros=zeros)
+    try:
+        made = ask(wide)
+        notes: tuple[str, ...] = ()
+    except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
+        made = ask(requests.Renew(secrets.randbits(31), *terms))
+        notes = (f"limited: parameters only near the constructor's values: with others, {error}",)
+    if not made.varied:
         return None
-    other.sets.append(draw_set(ask, other, seed=secret_inputs.sets[0].seed, variants=[GIVEN]))
+    other = replace(secret_inputs, state=made.state, notes=[*made.notes, *notes], sets=[])
+    other.sets.append(draw_set(ask, other, seed=first.seed, variants=[GIVEN]))
     return other
+
+
+def wide_bounds(secret_inputs: SecretInputs, other: SecretInputs) -> dict[str, Bound]:
+    """The error bounds with the parameters of `other`: `WIDEST` times what the reference's errors on all these sets allow, as
+    intermediate values, and so their rounding, may be larger by so much. Small elements and slices have no limits of their
+    own: a row of zeros can make a slice constant, which a norm then divides by nearly nothing."""
+    given = [*secret_inputs.sets, *other.sets]
+    bounds = other.bounds_of([input_set for input_set in given if input_set.names == other.sets[0].names])
+    return {
+        name: Bound(max_relative=WIDEST * bound.max_relative, norm_relative=WIDEST * bound.norm_relative)
+        for name, bound in bounds.items()
+    }
 
 
 def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeSize]) -> Iterator[InputSet]:

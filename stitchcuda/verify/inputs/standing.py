@@ -13,11 +13,13 @@ _MOST_TRIES = 24
 _Member = TypeVar("_Member")
 
 
-def find_standing(members: Sequence[_Member], stands: Callable[[Sequence[_Member]], bool]) -> list[_Member]:
-    """Returns members that `stands` is true for, all together. It is called at most `_MOST_TRIES` times: members that were
-    not tried until then are left out. With k members that must be left out of n, k · 2 · log2(n) calls find the most."""
+def find_standing(
+    members: Sequence[_Member], stands: Callable[[Sequence[_Member]], bool], tries: int = _MOST_TRIES
+) -> list[_Member]:
+    """Returns members that `stands` is true for, all together. It is called at most `tries` times: members that were not tried
+    until then are left out. With k members that must be left out of n, k · 2 · log2(n) calls find the most."""
     found: list[_Member] = []
-    groups, tries = [list(members)] if members else [], _MOST_TRIES
+    groups = [list(members)] if members else []
     while groups and tries:
         group = groups.pop()
         tries -= 1

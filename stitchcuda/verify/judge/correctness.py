@@ -2,7 +2,8 @@
 
 The first input set is called twice, which also shows whether the program is deterministic. In a final check every set is, other
 sizes are tried, and 64 to 128 more calls (or a second's worth) must still be right. At the end the outputs of the first call
-must not have changed. A failure of the program is a `CheckResult`, never an exception.
+must not have changed. Last come parameters of other magnitudes, and a new worker gets them where this one is wrong with them.
+A failure of the program is a `CheckResult`, never an exception.
 Where to look next: `verify/program/trial.py` (how one call is made and compared), `verify/judge/examination.py` (who calls
 this), `verify/ablation/own_work.py` (what is checked after it).
 """
@@ -10,14 +11,15 @@ this), `verify/ablation/own_work.py` (what is checked after it).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from stitchcuda.counts import counted
 from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
 from stitchcuda.verify.inputs.variants import GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.messages.program_requests import Called, CallWork
@@ -26,6 +28,7 @@ from stitchcuda.verify.program.trial import ProgramAnswer, Trial
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
+_OTHER = "with other parameters, larger and smaller than those that the constructor writes"
 _MOST_NAMED = 120                          # characters of a kernel's name that a worker reported, in a reason
 
 
@@ -124,22 +127,42 @@ def _shares(work: CallWork) -> dict[str, Any]:
 
 
 def add_remarks(
-    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, *, reload: Callable[[], SecretInputs | None]
-) -> CheckResult:
-    """Adds notes on a correct program: does it accept inputs in another memory layout, and parameters that change after its
-    first calls (`reload` draws them)? These come last, since its worker may die of them.
+    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, other: SecretInputs | None
+) -> tuple[CheckResult, str]:
+    """Adds notes on a correct program: does it accept inputs in another memory layout, and the parameters of `other` after its
+    first calls? These come last, since its worker may die of them. Returns also a note where it is wrong with these parameters,
+    which is true if a new worker is right with them (`check_anew`).
     """
-    bounds, done = secret_inputs.bounds(seeds), 0
+    bounds, done, note = secret_inputs.bounds(seeds), 0, ""
     try:
         for given in (inputs for inputs in secret_inputs.sets[:seeds] if inputs.lenient):
             trial.remark(trial.try_other_layout(given, bounds))
             done += 1
-        if trial.state_names and (other := reload()) is not None:
-            trial.remark(trial.try_other_parameters(other))
+        if other is not None:
+            note = trial.try_other_parameters(other, wide_bounds(secret_inputs, other))
+            for remark in other.notes:
+                trial.remark(remark)
     except WorkerFailed as failure:
-        return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds)
-    new = [note for note in trial.notes if note not in result.notes]
-    return result.model_copy(update={"seeds": result.seeds + done, "notes": (*result.notes, *new)})
+        return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds), ""
+    new = [remark for remark in trial.notes if remark not in result.notes]
+    return result.model_copy(update={"seeds": result.seeds + done, "notes": (*result.notes, *new)}), note
+
+
+def check_anew(
+    result: CheckResult, trial: Trial, program: Path, secret_inputs: SecretInputs, other: SecretInputs, note: str
+) -> CheckResult:
+    """Loads a correct program into the new worker of `trial` with the parameters of `other`, and calls it once. Adds `note` if
+    it is right there: it only keeps what it loaded first. Else it is refused: it is right with some parameters only."""
+    try:
+        trial.load(program)
+        given = other.sets[0]
+        reasons = trial.compare(given, trial.call(given, same_addresses=False), wide_bounds(secret_inputs, other))[1]
+    except WorkerFailed as failure:
+        found = failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds)
+        return found.model_copy(update={"reasons": tuple(f"{_OTHER}, {reason}" for reason in found.reasons)})
+    if not reasons:
+        return result.model_copy(update={"notes": (*result.notes, note)})
+    return result.model_copy(update={"ok": False, "reasons": tuple(f"{_OTHER}, {reason}" for reason in reasons)})
 
 
 def _refuse_traced(work: RecordedWork) -> list[str]:

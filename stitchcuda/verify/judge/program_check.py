@@ -113,10 +113,13 @@ class ProgramCheck:
                 start_for_timing(self._secret_inputs)
             if self._fresh and result.ok and self._resources.watches_idle:
                 result = self._ask_to_be_idle(result)
+            note = ""
             if self._fresh and result.ok:
-                result = self._add_remarks(result)
+                result, note = self._add_remarks(result)
             first_worker.close()
             self._resources.wait_for_memory(self._secret_inputs)
+            if note and (other := self._again.result()):
+                result = self._ask_anew(result, other, note)
             if result.ok:
                 result = self._ask_for_state(result)
             if self._fresh and result.ok:
@@ -129,7 +132,7 @@ class ProgramCheck:
         resources, worker, secret_inputs = self._resources, self._worker, self._secret_inputs
         completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, self._seeds))
         self._again = resources.background.ask(
-            lambda: redraw_parameters(resources.ask, secret_inputs) if self._fresh else None
+            lambda: redraw_parameters(resources.ask, secret_inputs) if self._fresh and self._trial.state else None
         )
         if resources.is_large(secret_inputs):  # the reference runs before the program takes memory
             with self._asking("inputs"):
@@ -186,13 +189,28 @@ class ProgramCheck:
             reason = self._trial.idle(_IDLE_S)
         return result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)}) if reason else result
 
-    def _add_remarks(self, result: CheckResult) -> CheckResult:
-        """Does it take inputs in another layout, and other parameters after its first calls?"""
+    def _add_remarks(self, result: CheckResult) -> tuple[CheckResult, str]:
+        """Does it take inputs in another layout, and other parameters after its first calls? Returns also a note on these, if
+        it is wrong then."""
+        with self._asking("remarks"):
+            other = self._again.result()
         self._worker.expire_in(self._resources.limits.check_s)
         with self._asking("remarks"), self._resources.turn(self._worker):
-            return correctness.add_remarks(
-                result, self._trial, self._secret_inputs, self._seeds, reload=self._again.result
-            )
+            return correctness.add_remarks(result, self._trial, self._secret_inputs, self._seeds, other)
+
+    def _ask_anew(self, result: CheckResult, other: SecretInputs, note: str) -> CheckResult:
+        """Is it right with other parameters in a new worker? The first one is closed: both may not have room."""
+        resources = self._resources
+        worker = resources.worker(self._program, other)
+        trial = resources.trial(worker, other)
+        try:
+            worker.expire_in(resources.limits.check_s)
+            with self._asking("remarks"), resources.turn(worker):
+                return correctness.check_anew(result, trial, self._program, self._secret_inputs, other, note)
+        finally:
+            trial.forget()
+            resources.background.tidy(worker.close)
+            resources.wait_for_memory(self._secret_inputs)
 
     def _ask_for_state(self, result: CheckResult) -> CheckResult:
         """Does it read all of the state that matters?"""

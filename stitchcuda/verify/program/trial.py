@@ -336,7 +336,7 @@ class Trial:
             return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
         return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
-    def try_other_parameters(self, other: SecretInputs) -> str:
+    def try_other_parameters(self, other: SecretInputs, bounds: dict[str, Bound]) -> str:
         """Loads other parameters after the first calls and calls the program. Returns a note where it is wrong, else "".
 
         From then on the trial compares with `other`, so this is the last request to a worker. Raises `WorkerFailed` for
@@ -348,7 +348,7 @@ class Trial:
             request = ReloadState(state=state, names=self.built.state_names)
             self._worker.ask(request, seconds=self._limits.call_s, doing="taking other parameters")
             given = other.sets[0]
-            wrong = self.compare(given, self.call(given, same_addresses=False), other.bounds(1))[1]
+            wrong = self.compare(given, self.call(given, same_addresses=False), bounds)[1]
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise

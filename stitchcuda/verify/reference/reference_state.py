@@ -7,13 +7,14 @@ Where to look next: `verify/inputs/reseeding.py` (how values are drawn), `verify
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import nn
 
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
-from stitchcuda.verify.inputs.reseeding import Freedom, amplify, find_freedom, is_constant, perturb, perturb_far
+from stitchcuda.verify.inputs.reseeding import Freedom, amplify, find_freedom, is_constant, perturb, perturb_far, widen
 from stitchcuda.verify.inputs.secret_inputs import shorten_list
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.variants import OutputSummary, why_worse
@@ -23,6 +24,9 @@ from stitchcuda.verify.reference.blocks import Blocks
 
 _NONE: Freedom = "none"
 _FREEDOMS: tuple[Freedom, ...] = ("any", "same signs")
+_WIDE, _WITH_ZEROS = 1, 2                  # values of other magnitudes, and some zeros among them; none: near those that it has
+_NEAR: Mapping[str, int] = MappingProxyType({})
+_TRIES = 8                                 # for each of the two: a try takes a call in float64 too
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 
 Outputs = dict[str, OutputSummary]
@@ -45,6 +49,8 @@ class ReferenceState:
         self._wanted = {name: find_freedom(name, tensor, parameters) for name, tensor in self.tensors().items()}
         self._freedom = self._wanted       # what the reference stands of it, as far as was tried
         self._why = ""                     # how it fails otherwise
+        self._widths = dict.fromkeys(self._wanted, _WITH_ZEROS)  # likewise
+        self._why_near = ""
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns the tensors that the module has now, by name."""
@@ -90,9 +96,32 @@ class ReferenceState:
             found = {**found, **dict.fromkeys(find_standing(may, stands), freedom)}
         return found
 
-    def _fails(self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call) -> str:
+    def widen(self, request: Renew, usual: Outputs, call: Call) -> Iterator[str]:
+        """Gives the module values of other magnitudes, after `renew`. Yields a note on those that the reference does not stand
+        so, which get what `renew` gives. They are found as there. `call` also says how the outputs are unsuitable."""
+        widths = {name: width if request.zeros else _WIDE for name, width in self._widths.items()}
+        if why := self._fails(request, self._freedom, usual, call, widths):
+            found: dict[str, int] = {}
+            for width in (_WITH_ZEROS, _WIDE):
+                may = [name for name, most in widths.items() if name not in found and most >= width]
+
+                def stands(names: Sequence[str], width: int = width, before: dict[str, int] = found) -> bool:
+                    return not self._fails(request, self._freedom, usual, call, {**before, **dict.fromkeys(names, width)})
+
+                found = {**found, **dict.fromkeys(find_standing(may, stands, _TRIES), width)}
+            self._widths, self._why_near = found, why
+            self._draw(request, self._freedom, found)
+        others = {*self._widths, *request.keep}
+        near = [name for name, freedom in self._freedom.items() if freedom != _NONE and name not in others]
+        if near:
+            why = f"as the reference {self._why_near} with others"
+            yield f"limited: parameters only near the constructor's values, {why}: {shorten_list(near)}"
+
+    def _fails(
+        self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call, widths: Mapping[str, int] = _NEAR
+    ) -> str:
         """Draws values, and says how the reference fails with them, or ""."""
-        self._draw(request, freedom)
+        self._draw(request, freedom, widths)
         found = call()
         return found if isinstance(found, str) else why_worse(found, usual)
 
@@ -120,14 +149,18 @@ class ReferenceState:
             yield f"limited: masks and integers, which a program may have written into it: {shorten_list(fixed)}"
 
     @torch.no_grad()
-    def _draw(self, request: Renew, freedom: Mapping[str, Freedom]) -> None:
+    def _draw(self, request: Renew, freedom: Mapping[str, Freedom], widths: Mapping[str, int] = _NEAR) -> None:
         """Gives the module new values, tensor by tensor, since all of them may be half of the GPU's memory."""
         state, parameters, keep = self.tensors(), self._parameter_names(), set(request.keep)
         grouped = {name: torch.empty(0) for group in request.alike for name in group}
         self._key = ""
         for number, (name, value) in enumerate(self._original.items()):
             generator = torch.Generator(self._device).manual_seed(request.seed + number)
-            drawn = perturb(value.to(self._device), freedom[name], generator)
+            drawn = value.to(self._device)
+            if width := widths.get(name, 0):
+                drawn = widen(drawn, freedom[name], generator, zeros=width == _WITH_ZEROS)
+            else:
+                drawn = perturb(drawn, freedom[name], generator)
             drawn = amplify(drawn) if request.amplified and name in parameters else drawn
             if name in grouped:
                 grouped[name] = drawn

@@ -164,7 +164,8 @@ class ReferenceWorker:
     def renew(self, request: requests.Renew) -> requests.Renewed:
         """Parameters and buffers get generic values, as far as the reference stands them; notes of the answer say where not."""
         reference = self._loaded()
-        args, kwargs = reference.inputs(request.seed)
+        seed = request.seed if request.wide_for is None else request.wide_for
+        args, kwargs = reference.inputs(seed)
         self._state.reset()
 
         def call() -> dict[str, variants.OutputSummary] | str:
@@ -177,11 +178,20 @@ class ReferenceWorker:
                     raise
                 return problem
 
+        def call_wide() -> dict[str, variants.OutputSummary] | str:
+            draw_seed = draw_seeds.seed_for_inputs(seed) if reference.draws else None
+            found = self._compute_or_say((args, kwargs), request.usual, draw_seed)
+            if isinstance(found, str):
+                return found.removeprefix("it ").replace("its output becomes", "has an output that becomes")
+            return variants.summarise(found[0])
+
         notes: tuple[str, ...] = ()
         if not set(request.keep) >= self._state.tensors().keys():
             with self._explained(args, kwargs):
                 usual = variants.summarise(run(reference.module, args, kwargs))
             notes = tuple(self._state.renew(request, usual, call))
+            if request.wide_for is not None:
+                notes = (*notes, *self._state.widen(request, usual, call_wide))
         return requests.Renewed(self._state.packed(self.blocks), self._state.varied, notes)
 
     def expect(self, request: requests.Expect) -> requests.Expected:
