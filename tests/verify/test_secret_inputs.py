@@ -293,7 +293,7 @@ def test_parameters_of_other_magnitudes_and_their_bounds(tmp_path: Path, result:
     assert torch.equal(inputs(other.sets[0])[0], inputs(one.sets[0])[0])
     bounds, usual = secret_inputs.wide_bounds(one, other), one.bounds(3)
     assert all(bounds[name].max_relative >= 8 * usual[name].max_relative for name in usual)
-    assert not any(bound.classes for bound in bounds.values())
+    assert not any(bound.unit for bound in bounds.values())
     assert all(bounds[name].max_relative == 0 for name in bounds if not zeros and name.endswith(".1"))
 
 

@@ -48,8 +48,8 @@ class InputRanges:
     """What may be done to input tensors, by their number (see `replace_numbered`).
 
     `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`: rows may be zero, or many times smaller.
-    `large`: all values may be larger. `uses`: of integers. `still`: true where an element keeps its value. `notes`: on what
-    stays as it is.
+    `large`: all values may be larger. `uses`: of integers. `ties`: an operator tells equal values apart, in any way. `still`:
+    true where an element keeps its value. `notes`: on what stays as it is.
     """
 
     free: frozenset[int] = frozenset()
@@ -57,6 +57,7 @@ class InputRanges:
     small: frozenset[int] = frozenset()
     large: frozenset[int] = frozenset()
     uses: IntegerUses = UNUSED
+    ties: bool = False
     still: Mapping[int, Tensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -139,7 +140,7 @@ def find_ranges(
     notes = [f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {held}"] if held else []
     if bound:
         notes.append(f"limited: input {bound} has only values like those of get_inputs(): the reference fails on others")
-    return InputRanges(free, zeros, small, large, uses, still, tuple(notes))
+    return InputRanges(free, zeros, small, large, uses, still=still, notes=tuple(notes))
 
 
 def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bool:

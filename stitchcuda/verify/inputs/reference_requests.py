@@ -162,7 +162,6 @@ class Renew(Request[Renewed]):
     amplified: bool = False                # weights are scaled up as well
     wide_for: int | None = None            # a seed of get_inputs(): values of other magnitudes, which suit these inputs
     usual: float = 0.0                     # for these, as in `Expect`
-    zeros: bool = True                     # whether some of these values may be zero
 
 
 @dataclass(frozen=True)

@@ -216,9 +216,7 @@ def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | N
     if not secret_inputs.renewed:
         return None
     first, terms = secret_inputs.sets[0], (tuple(sorted(secret_inputs.kept)), secret_inputs.alike, secret_inputs.amplified)
-    outputs = zip(first.names, first.output_facts, strict=True)    # rows of zeros make ties, which integers may follow from
-    zeros = all(fact.floating for name, fact in outputs if name.startswith("output"))
-    wide = requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=secret_inputs.usual, zeros=zeros)
+    wide = requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=secret_inputs.usual)
     try:
         made = ask(wide)
         notes: tuple[str, ...] = ()

@@ -42,4 +42,4 @@ def search_ranges(
         return not isinstance(found, str) and not why_worse(summarise(found), usual, fewer=_FEWER)
 
     found = find_ranges(draw, stands, generator, seen.uses())
-    return replace(found, zeros=frozenset()) if seen.breaks_ties or whole else found
+    return replace(found, zeros=frozenset(), ties=True) if seen.breaks_ties or whole else found

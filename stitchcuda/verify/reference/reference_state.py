@@ -96,10 +96,11 @@ class ReferenceState:
             found = {**found, **dict.fromkeys(find_standing(may, stands), freedom)}
         return found
 
-    def widen(self, request: Renew, usual: Outputs, call: Call) -> Iterator[str]:
-        """Gives the module values of other magnitudes, after `renew`. Yields a note on those that the reference does not stand
-        so, which get what `renew` gives. They are found as there. `call` also says how the outputs are unsuitable."""
-        widths = {name: width if request.zeros else _WIDE for name, width in self._widths.items()}
+    def widen(self, request: Renew, usual: Outputs, call: Call, *, zeros: bool) -> Iterator[str]:
+        """Gives the module values of other magnitudes, after `renew`, with `zeros` among them or none. Yields a note on those that
+        the reference does not stand so, which get what `renew` gives. They are found as there. `call` also says how the outputs
+        are unsuitable."""
+        widths = {name: width if zeros else _WIDE for name, width in self._widths.items()}
         if why := self._fails(request, self._freedom, usual, call, widths):
             found: dict[str, int] = {}
             for width in (_WITH_ZEROS, _WIDE):

@@ -191,7 +191,8 @@ class ReferenceWorker:
                 usual = variants.summarise(run(reference.module, args, kwargs))
             notes = tuple(self._state.renew(request, usual, call))
             if request.wide_for is not None:
-                notes = (*notes, *self._state.widen(request, usual, call_wide))
+                zeros = self._ranges is not None and not self._ranges.ties
+                notes = (*notes, *self._state.widen(request, usual, call_wide, zeros=zeros))
         return requests.Renewed(self._state.packed(self.blocks), self._state.varied, notes)
 
     def expect(self, request: requests.Expect) -> requests.Expected:
