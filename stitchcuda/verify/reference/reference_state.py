@@ -97,7 +97,7 @@ class ReferenceState:
         return found
 
     def widen(self, request: Renew, usual: Outputs, call: Call, *, zeros: bool) -> Iterator[str]:
-        """Gives the module values of other magnitudes, after `renew`, with `zeros` among them or none. Yields a note on those that
+        """Gives the module values of other magnitudes, after `renew`, with `zeros` or none. Yields a note on those that
         the reference does not stand so, which get what `renew` gives. They are found as there. `call` also says how the outputs
         are unsuitable."""
         widths = {name: width if zeros else _WIDE for name, width in self._widths.items()}
