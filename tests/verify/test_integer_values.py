@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_places_to_write_to_stay_distinct() -> None:
 
 def test_masks_get_lines_of_other_density() -> None:
     for given in (torch.rand(32, 64) < 0.5, torch.ones(32, 64, dtype=torch.int64), (torch.rand(32, 64) < 0.5).float()):
-        made = redrawn(given).float()
+        made = redrawn(given, IntegerUses()).float()
         assert set(made.flatten().tolist()) == {0.0, 1.0}
         assert torch.equal(made[:, 0], given[:, 0].float())
         assert float(made.mean(-1).std()) > 0.15
@@ -96,18 +97,32 @@ def test_real_numbers_get_an_imaginary_part() -> None:
     torch.testing.assert_close(made.abs(), given.abs())
 
 
+def of_table(size: int, **others: Any) -> IntegerUses:
+    return IntegerUses(indices=frozenset((0,)), sizes={0: size}, **others)
+
+
+def test_an_index_of_a_known_table_may_name_all_its_rows() -> None:
+    made = redrawn(torch.zeros(8, 64, dtype=torch.int64), of_table(30))
+    assert can_redraw(torch.zeros(9, dtype=torch.int64), 0, of_table(30))
+    assert set(made.flatten().tolist()) == set(range(30))
+
+
 TABLE, IDS, X = torch.randn(9, 4), torch.randint(9, (16,)), torch.randn(16, 4)
 
 
 @pytest.mark.parametrize(("call", "expected"), [
     (lambda ids: X * ids.clamp(max=5)[:, None], IntegerUses()),
     (lambda ids: X * (torch.arange(16) < ids[:, None].float()).sum(1, keepdim=True), IntegerUses()),
-    (lambda ids: TABLE[ids], INDEX),
-    (lambda ids: F.embedding(ids.clone().view(4, 4) + 0, TABLE), INDEX),
-    (lambda ids: F.embedding(ids.float().long(), TABLE), INDEX),
+    (lambda ids: TABLE[ids], of_table(9)),
+    (lambda ids: F.embedding(ids.clone().view(4, 4), TABLE) + TABLE[:9][ids.long()].view(4, 4, 4), of_table(9)),
+    (lambda ids: F.embedding(ids + 0, TABLE), INDEX),
+    (lambda ids: F.embedding(ids, TABLE).sum() + X[ids.flip(0)].sum(), INDEX),
+    (lambda ids: X[ids].sum() + TABLE.gather(0, ids[:, None]).sum(), of_table(9)),
+    (lambda ids: F.embedding(ids.float().long(), TABLE), of_table(9)),
+    (lambda ids: X[:, None].expand(16, 16, 4)[torch.arange(16), ids], INDEX),
     (lambda ids: X[: int(ids.max())], IntegerUses(read=frozenset((0,)))),
     (lambda ids: torch.zeros(9, 4).index_add(0, ids, X), PLACES),
-    (lambda ids: F.cross_entropy(torch.randn(16, 9), ids), IntegerUses(indices=frozenset((0,)), ignored={0: -100})),
+    (lambda ids: F.cross_entropy(torch.randn(16, 9), ids), of_table(9, ignored={0: -100})),
     (lambda ids: TABLE[torch.arange(9)] * ids.sum(), IntegerUses()),
 ])  # fmt: skip
 def test_operators_tell_what_integers_are(call: Callable[[Tensor], Tensor], expected: IntegerUses) -> None:

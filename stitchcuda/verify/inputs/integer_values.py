@@ -1,8 +1,9 @@
 """Draws other integers and booleans for an input: values that get_inputs() never shows, but that an index may have too.
 
-An index out of range ends the CUDA context of its process. So integers stay between 0 and the largest that is there, unless the
-reference only computes with them; sorted ones stay sorted, with their ends; what names places to write to stays distinct. What
-is read by the host, such as a length, is left alone. Pure functions on tensors, which call nothing.
+An index out of range ends the CUDA context of its process. So integers stay between 0 and the largest that is there, or the
+last row of the tables that they are an index of, unless the reference only computes with them; sorted ones stay sorted, with
+their ends; what names places to write to stays distinct. What is read by the host, such as a length, is left alone. Pure
+functions on tensors, which call nothing.
 Where to look next: `verify/reference/operator_uses.py` (how a reference uses its inputs), `verify/inputs/input_ranges.py`.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 
 SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
@@ -27,13 +29,15 @@ class IntegerUses:
     """How a reference uses its inputs, by their number (see `replace_numbered`).
 
     `indices`: inputs that some operator other than arithmetic takes. `read`: those whose values the host reads. `places`: those
-    that name places to write to. `ignored`: the label that a loss leaves out.
+    that name places to write to. `ignored`: the label that a loss leaves out. `sizes`: the rows of the smallest table that an
+    index is of, if all are known.
     """
 
     indices: frozenset[int] = frozenset()
     read: frozenset[int] = frozenset()
     places: frozenset[int] = frozenset()
     ignored: Mapping[int, int] = field(default_factory=dict)
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
 
 UNUSED = IntegerUses()
@@ -58,7 +62,7 @@ def can_redraw(tensor: Tensor, number: int, uses: IntegerUses) -> bool:
     if tensor.dtype is torch.bool:
         return tensor.numel() > 1
     low, high = map(int, torch.aminmax(tensor))
-    return number not in uses.indices or min(low, 0) < high or number in uses.ignored
+    return number not in uses.indices or min(low, 0) < high or number in uses.ignored or uses.sizes.get(number, 0) > 1
 
 
 def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Generator) -> Tensor:
@@ -67,15 +71,19 @@ def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gene
         return torch.rand(shape, generator=generator, device=generator.device).to(tensor.device)
 
     given = tensor.detach()
-    if given.dim() and is_mask(given):
+    data = given.dtype is torch.bool or given.is_floating_point() or number not in uses.indices
+    if given.dim() and data and is_mask(given):
         density = uniform(torch.Size((*given.shape[:-1], 1)))
         bits = (uniform(given.shape) < density).to(given.dtype)
         bits.narrow(-1, 0, 1).copy_(given.narrow(-1, 0, 1))
         return bits
-    rising = given.dim() > 0 and given.shape[-1] > 1 and bool((given.long().diff(dim=-1) >= 0).all())
-    if not rising and given.numel() >= SMALLEST and is_ordered(given):
+    steps = given.long().diff(dim=-1) if given.dim() else given
+    rising = given.dim() > 0 and bool((steps >= 0).all()) and bool((steps > 0).any())
+    if not rising and given.numel() >= SMALLEST and not is_constant(given) and is_ordered(given):
         return tensor
     low, high = _bounds(given, arithmetic=number not in uses.indices)
+    if (size := uses.sizes.get(number)) and bool((given < size).all()):
+        low, high = low.clamp(min=0), torch.full_like(high, size - 1)
     if given.dim() and number in uses.places and _are_distinct(given):
         return _draw_distinct(given, int(low.max()), int(high.min()), uniform)
     made = low + (uniform(given.shape).double() * (high - low + 1)).long().minimum(high - low)

@@ -47,15 +47,19 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._read: set[int] = set()
         self._places: set[int] = set()
         self._ignored: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}   # of the smallest table that an input is an index of; 0: unknown
+        self._as_given: set[int] = set()   # addresses of memory that holds an input's values themselves
         self._held: list[torch.UntypedStorage] = []  # so that no other tensor gets their memory
         self._inputs: dict[int, frozenset[int]] = {}  # by the address of a tensor's memory: whose values it holds
         for number, tensor in enumerate(list_tensors(arguments)):
             if holds_whole_numbers(tensor):
-                self._follow(tensor, frozenset((number,)))
+                self._follow(tensor, frozenset((number,)), as_given=True)
 
     def uses(self) -> IntegerUses:
         """What was seen until now."""
-        return IntegerUses(frozenset(self._indices), frozenset(self._read), frozenset(self._places), dict(self._ignored))
+        sizes = {number: size for number, size in self._sizes.items() if size}
+        kinds = (frozenset(self._indices), frozenset(self._read), frozenset(self._places))
+        return IntegerUses(*kinds, dict(self._ignored), sizes)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
@@ -66,9 +70,13 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if numbers:
             whole = self._numbers(tensor for tensor in tensors if not tensor.is_floating_point() and tensor.dtype != torch.bool)
             self._note(name, args, whole)
+            casts, in_place = name.rstrip("_") in _CASTS, name.endswith("_")
+            sources = tensors[1:] if in_place else tensors
+            copy = casts and bool(sources) and all(map(self._holds_as_given, sources))
             for made in pytree.tree_leaves(result):
-                if isinstance(made, Tensor) and (not made.is_floating_point() or name.rstrip("_") in _CASTS):
-                    self._follow(made, numbers)
+                if isinstance(made, Tensor) and (not made.is_floating_point() or casts):
+                    view = self._holds_as_given(made) and (not in_place or name == "set_")
+                    self._follow(made, numbers, as_given=copy or view)
         return result
 
     def _note(self, name: str, args: Any, numbers: frozenset[int]) -> None:
@@ -77,19 +85,43 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif name in _LOSSES:
             self._indices |= numbers
             self._ignored.update(dict.fromkeys(self._numbers([args[1]]), int(args[4])))
+            self._limit(args[1], args[0].shape[min(1, args[0].dim() - 1)], numbers)
         elif name.rstrip("_") not in _ARITHMETIC:
             self._indices |= numbers
+            index, size = _index_and_size(name, args)
+            self._limit(index, size, numbers)
             if name.startswith(_WRITES):
                 self._places |= numbers
 
-    def _follow(self, tensor: Tensor, numbers: frozenset[int]) -> None:
+    def _limit(self, index: Tensor | None, size: int, numbers: frozenset[int]) -> None:
+        """Notes that inputs are an index of a table of `size` rows, if `index` holds their own values."""
+        known = size if index is not None and self._holds_as_given(index) and self._numbers([index]) == numbers else 0
+        for number in numbers:
+            self._sizes[number] = min(self._sizes.get(number, known), known)
+
+    def _holds_as_given(self, tensor: Tensor) -> bool:
+        return tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in self._as_given
+
+    def _follow(self, tensor: Tensor, numbers: frozenset[int], *, as_given: bool = False) -> None:
         if tensor.layout is torch.strided and tensor.numel():
             self._held.append(storage := tensor.untyped_storage())
             address = storage.data_ptr()
             self._inputs[address] = self._inputs.get(address, frozenset()) | numbers
+            self._as_given = self._as_given | {address} if as_given else self._as_given - {address}
 
     def _numbers(self, tensors: Iterable[Tensor]) -> frozenset[int]:
         """The inputs whose values these tensors hold."""
         plain = (tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel())
         found = [self._inputs.get(tensor.untyped_storage().data_ptr(), frozenset()) for tensor in plain]
         return frozenset().union(*found)
+
+
+def _index_and_size(name: str, args: Any) -> tuple[Tensor | None, int]:
+    """Returns (an operator's index, the number of rows that it may name), or (None, 0) if it has several or is not known."""
+    if name in ("embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"):
+        return args[1], args[0].shape[0]
+    if name in ("index_select", "gather"):
+        return args[2], args[0].shape[args[1]]
+    if name == "index" and len(args[1]) == 1 and args[1][0] is not None:
+        return args[1][0], args[0].shape[0]
+    return None, 0
