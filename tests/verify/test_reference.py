@@ -447,3 +447,19 @@ def test_a_reference_inside_a_package_is_told_what_works(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(tmp_path / "project")  # what an editable install does
     loaded = load_reference(named)
     assert type(loaded.module.linear).__name__ == "Gate"
+
+
+def test_groups_of_rows_are_multiplied_in_float64() -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 16, 8))
+
+        def forward(self, x: Tensor, ends: Tensor) -> Tensor:
+            return torch._grouped_mm(x, self.weight, offs=ends)
+
+    module, x, ends = Experts(), torch.randn(12, 16), torch.tensor([4, 4, 12], dtype=torch.int32)
+    exact = run64(module, (x, ends), {})["output"]
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact[:4], x[:4].double() @ module.weight[0].double())
+    torch.testing.assert_close(exact.float(), run(module, (x, ends), {})["output"], rtol=1e-5, atol=1e-5)

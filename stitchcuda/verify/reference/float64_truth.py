@@ -294,6 +294,8 @@ class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named = {name: item if name in written else self._wide(item) for name, item in (kwargs or {}).items()}
         if self._replay and draws(func, wide):
             return self._wide(self._replay.draw(func, wide, named))
+        if func is torch.ops.aten._grouped_mm.default:
+            return _grouped_products(*wide, **named)
         return func(*wide, **named)
 
     def _wide(self, item: Any) -> Any:
@@ -304,3 +306,19 @@ class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(item, tuple | list):
             return type(item)(self._wide(part) for part in item)
         return item
+
+
+def _grouped_products(
+    left: Tensor, right: Tensor, ends: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """What torch's `_grouped_mm`, of which it has no float64, computes of a batch of matrices or of groups of rows; rows in no
+    group are zero. `left`: [rows, inner] or [groups, rows, inner]; `right`: [groups, inner, columns]; `ends` [groups]."""
+    if bias is not None or right.dim() != 3:
+        raise BadInput("torch._grouped_mm of groups of columns, or with a bias, has no float64 counterpart here.")
+    if ends is None or left.dim() == 3:
+        return left @ right
+    made, begin = left.new_zeros(left.shape[0], right.shape[2]), 0
+    for group, end in enumerate(ends.tolist()):
+        made[begin:end] = left[begin:end] @ right[group]
+        begin = end
+    return made
