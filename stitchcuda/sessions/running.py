@@ -32,7 +32,7 @@ from stitchcuda.state import Baseline, Plan, State, Usage
 from stitchcuda.store import SessionRecord, Workspace
 from stitchcuda.store.checkpoints import open_checkpoints
 from stitchcuda.store.serializer import disk_trouble
-from stitchcuda.store.session_snapshot import read_snapshot
+from stitchcuda.store.session_snapshot import read_snapshot, tells_of_interrupt
 
 
 def run(
@@ -63,16 +63,22 @@ def run(
                 _drive(graph, start, context, session_facts(state, context))
                 lay_out(questions(graph.get_state(thread(name)).interrupts), home.folder(name), home.store)
         except KeyboardInterrupt as error:
-            how = f"stitchcuda resume {name}{home.option}"
-            raise KeyboardInterrupt(f"session {name!r} is saved in {home.where}: go on with `{how}`") from error
+            raise _stopped(home, name) from error
         except sqlite3.Error as error:
             raise disk_trouble(home.folder(name), error) from error
         except SessionBusy:
             raise
         except Exception as error:         # stored here too: a checkpoint's error may be of an earlier run
+            if tells_of_interrupt(str(error)):
+                raise _stopped(home, name) from error
             with suppress(StitchError):
                 home.store.set_failure(name, str(error))
             raise
+
+
+def _stopped(home: Workspace, name: str) -> KeyboardInterrupt:
+    how = f"stitchcuda resume {name}{home.option}"
+    return KeyboardInterrupt(f"session {name!r} is saved in {home.where}: go on with `{how}`")
 
 
 def _tools(home: Workspace, record: SessionRecord, device: str | None, baseline: Baseline | None) -> SessionTools:

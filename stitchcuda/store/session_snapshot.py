@@ -65,7 +65,8 @@ def read_snapshot(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str
                 written["drafts"] = merge_drafts(tuple(values.get("drafts") or ()), None if drafts is None else tuple(drafts))
             values |= written
             continue
-        error = error or str(writes.get(_ERROR, ""))  # of this run or an earlier one: see `Session.status`
+        failed = str(writes.get(_ERROR, ""))  # of this run or an earlier one: see `Session.status`
+        error = error or ("" if tells_of_interrupt(failed) else failed)
         if _INTERRUPT in writes:
             put = writes[_INTERRUPT]
             waiting = put if isinstance(put, list | tuple) else [put]
@@ -90,3 +91,8 @@ def _as_declared(key: str, value: Any) -> Any:
 @cache
 def _kinds() -> dict[str, TypeAdapter[Any]]:
     return {key: TypeAdapter(kind) for key, kind in get_type_hints(State).items()}
+
+
+def tells_of_interrupt(failure: str) -> bool:
+    """Whether a failure was a KeyboardInterrupt: pydantic makes another error of one that comes while it calls a serializer."""
+    return "KeyboardInterrupt" in failure

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, field_serializer
 
 from stitchcuda.cli.summary import session_tables, summary
 from stitchcuda.engineers import Assignment, Brief, Draft
@@ -259,6 +260,26 @@ def test_ctrl_c_at_every_tool_call_loses_nothing(tmp_path: Path) -> None:
         assert resumed.outcome().accepted
         at += 1
     assert at > 15
+
+
+def test_an_interrupt_that_pydantic_made_another_error_of_is_one(tmp_path: Path) -> None:
+    class Written(BaseModel):
+        value: int
+
+        @field_serializer("value")
+        def interrupted(self, value: int) -> str:
+            raise KeyboardInterrupt
+
+    def strike(tool: str) -> None:
+        if tool != "close":
+            Written(value=1).model_dump_json()
+
+    session, tools = tiny_session(tmp_path), TinyHands()
+    tools.before = strike
+    with pytest.raises(KeyboardInterrupt, match="go on with `stitchcuda resume tiny"):
+        session.run(engineer=ScriptedEngineer(THREE), tools=tools)
+    assert session.status == "parked"
+    assert again(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).outcome().accepted
 
 
 INTERRUPTED = """
