@@ -59,6 +59,7 @@ def test_places_to_write_to_stay_distinct() -> None:
     given = torch.randperm(50)[:20]
     assert len(set(redrawn(given, PLACES).tolist())) == 20
     assert sorted(redrawn(torch.randperm(20), PLACES).tolist()) == list(range(20))
+    assert bool((redrawn(given.sort().values, PLACES).diff() > 0).all()), "sorted ones stay sorted"
     assert len(set(redrawn(given).tolist())) < 20, "where nothing is written, they need not be"
 
 
@@ -140,6 +141,13 @@ def test_lengths_and_masks_may_be_empty(tmp_path: Path) -> None:
     assert any(bool((given <= 0).any()) for given in lengths)
     assert any(not bool(given.any(-1).all()) for given in mask)
     assert not [note for note in notes if note.startswith("limited")]
+
+
+def test_a_setting_grows_and_gets_the_other_sign(tmp_path: Path) -> None:
+    sets, *_ = values(tmp_path, "x * scale.clamp(-4, 4)", "[torch.randn(8, 16), torch.tensor(2.0)]", names="x, scale")
+    scales = [float(scale) for _, scale in sets]
+    assert max(scales) >= 5
+    assert min(scales) < 0
 
 
 def test_rows_are_small_and_large(tmp_path: Path) -> None:

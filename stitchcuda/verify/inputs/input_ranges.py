@@ -128,9 +128,9 @@ def find_ranges(
     free = find(narrow, lambda tensor, number: leave_range(tensor, generator, number, uses))
     zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator))
     small = find(data, lambda tensor, _: with_small_rows(tensor, generator))
-    large = find(
-        [number for number in data if _root_mean_square(tensors[number]) < 1], lambda tensor, _: with_large_values(tensor)
-    )
+    settings = [number for number in narrow if is_setting(tensors[number])]
+    low = [number for number in data if _root_mean_square(tensors[number]) < 1]
+    large = find([*settings, *low], lambda tensor, _: with_large_values(tensor, generator))
     leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
     positions = dict(enumerate(group_by_memory(leaves)))
     held, bound = (
@@ -216,9 +216,16 @@ def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
     return like(tensor, torch.where(chosen, values * min(least, least / size), values)) if size else tensor
 
 
-def with_large_values(tensor: Tensor) -> Tensor:
+def is_setting(tensor: Tensor) -> bool:
+    """Whether it holds so few floats that they are a setting of the call, such as a temperature."""
+    return tensor.is_floating_point() and 0 < tensor.numel() < SMALLEST
+
+
+def with_large_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor scaled to a root mean square of 8, if it is below 1. All rows, since near a zero crossing a large row
-    holds values as small as those of another, with larger errors."""
+    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times."""
+    if is_setting(tensor):
+        return tensor * (2.5 + 5.5 * float(torch.rand((), generator=generator, device=generator.device)))
     size = _root_mean_square(tensor)
     return like(tensor, tensor.detach().double() * (_LARGE / size)) if 0 < size < 1 else tensor
 

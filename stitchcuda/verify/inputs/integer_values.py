@@ -85,7 +85,8 @@ def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gene
     if (size := uses.sizes.get(number)) and bool((given < size).all()):
         low, high = low.clamp(min=0), torch.full_like(high, size - 1)
     if given.dim() and number in uses.places and _are_distinct(given):
-        return _draw_distinct(given, int(low.max()), int(high.min()), uniform)
+        distinct = _draw_distinct(given, int(low.max()), int(high.min()), uniform)
+        return distinct.sort(-1).values if rising else distinct
     made = low + (uniform(given.shape).double() * (high - low + 1)).long().minimum(high - low)
     chosen = uniform(given.shape)
     for place, value in enumerate((low, high, torch.zeros_like(low))):

@@ -23,6 +23,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     Domain,
     InputRanges,
     find_domain,
+    is_setting,
     leave_range,
     like,
     replace_numbered,
@@ -95,7 +96,10 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
         if plain == "non-contiguous":
             other = _spread_out(tensor)
         else:
-            wide = leave_range(tensor, generator, number, ranges.uses) if beyond and number in ranges.free else tensor
+            free = beyond and number in ranges.free
+            if plain == "patchwork" and number in ranges.large and is_setting(tensor):
+                free = False               # there it grows, elsewhere it gets the other sign
+            wide = leave_range(tensor, generator, number, ranges.uses) if free else tensor
             # What was drawn as a mask is not reordered: the first of each line is as given.
             masks = alone or (wide is not tensor and not tensor.is_floating_point())
             other = _change_values(wide, plain, generator, alone=masks)
@@ -129,7 +133,7 @@ def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
 
 def _change_rows(tensor: Tensor, number: int, ranges: InputRanges, generator: torch.Generator) -> Tensor:
     """Makes all values large, and rows small or zero, where the reference stands it."""
-    tensor = with_large_values(tensor) if number in ranges.large else tensor
+    tensor = with_large_values(tensor, generator) if number in ranges.large else tensor
     tensor = with_small_rows(tensor, generator) if number in ranges.small else tensor
     return with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
 
