@@ -97,7 +97,7 @@ def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
 def test_plain_arguments_that_never_change_are_said(tmp_path: Path) -> None:
     inputs = "[torch.randn(4, 16), 0.5, [True, 3, 3], torch.rand(()).item(), None]"
     one = drawn(asking(tmp_path, source("x * a + b[1] + c", inputs, names="x, a, b, c, d")), tmp_path, 4)
-    assert "limited: plain arguments of get_inputs() (0.5, True, 3) are always the same" in notes(one)
+    assert "limited: plain arguments of get_inputs() (0.5, True, 3, None) are always the same" in notes(one)
     plain = drawn(asking(tmp_path / "alone", source("x * 2")), tmp_path / "alone", 4)
     assert "plain arguments" not in notes(plain)
 

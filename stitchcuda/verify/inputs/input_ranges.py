@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -131,16 +131,23 @@ def find_ranges(
     settings = [number for number in narrow if is_setting(tensors[number])]
     low = [number for number in data if _root_mean_square(tensors[number]) < 1]
     large = find([*settings, *low], lambda tensor, _: with_large_values(tensor, generator))
+    held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
+    notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
+    return InputRanges(free, zeros, small, large, uses, still=still, notes=notes)
+
+
+def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
+    """Notes on inputs with zeros that stay (`held`), with values as given only (`bound`), and on those that share memory."""
     leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
-    positions = dict(enumerate(group_by_memory(leaves)))
-    held, bound = (
-        ", ".join(str(position) for number in sorted(numbers) for position in positions[number])
-        for numbers in ((number for number in still if bool((tensors[number] == 0).any())), {*narrow} - free)
-    )
-    notes = [f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {held}"] if held else []
+    positions = [", ".join(map(str, places)) for places in group_by_memory(leaves)]
+    if held:
+        inputs = ", ".join(positions[number] for number in held)
+        yield f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {inputs}"
+    for together in (places for places in positions if "," in places):
+        yield f"limited: inputs {together} share their memory: a program may read one for the other"
     if bound:
-        notes.append(f"limited: input {bound} has only values like those of get_inputs(): the reference fails on others")
-    return InputRanges(free, zeros, small, large, uses, still=still, notes=tuple(notes))
+        inputs = ", ".join(positions[number] for number in bound)
+        yield f"limited: input {inputs} has only values like those of get_inputs(): the reference fails on others"
 
 
 def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bool:

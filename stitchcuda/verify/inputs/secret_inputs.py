@@ -168,10 +168,9 @@ def _always_the_same(secret_inputs: SecretInputs) -> list[str]:
 
 
 def _plain_values(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], str]]:
-    """(position, text) of each number, string, dtype and device in encoded arguments; None is left out."""
+    """(position, text) of each number, string, dtype, device and None in encoded arguments."""
     if not isinstance(structure, dict):
-        if structure is not None:
-            yield place, f"{structure!r:.40}"
+        yield place, f"{structure!r:.40}"
     elif "float" in structure:
         yield place, repr(float.fromhex(structure["float"]))
     elif "dtype" in structure or "device" in structure:
