@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from stitchcuda.compiler.capture.capture import capture, capture_constants, trace
 from stitchcuda.compiler.capture.dependencies import dependencies, memory_owners, writes
@@ -297,3 +298,27 @@ def test_torchs_tables_are_as_before_after_an_export() -> None:
     before = dict(torch.ops.aten.lstm.input.py_kernels)
     trace(Recurrent("LSTM"), (torch.randn(3, 5, 6),), {})
     assert before == torch.ops.aten.lstm.input.py_kernels
+
+
+class Named(dict[str, Any]):
+    """As transformers' ModelOutput: it takes what is no tensor and can be iterated for pairs of names and values."""
+
+    def __init__(self, value: Any) -> None:
+        pairs = hasattr(value, "__iter__") and not isinstance(value, Tensor)
+        super().__init__(dict(value) if pairs else {"state": value})
+
+
+pytree.register_pytree_node(
+    Named, lambda made: ([made["state"]], None), lambda values, _: Named(next(iter(values))), serialized_type_name="tests.Named"
+)
+
+
+class ReturnsNamed(nn.Module):
+    def forward(self, x: Tensor) -> Named:
+        return Named(x * 2)
+
+
+def test_an_output_of_a_class_of_its_own_keeps_its_names() -> None:
+    graph = capture(ReturnsNamed(), (torch.randn(3),), {})
+    assert list(graph.outputs) == ["state"]
+    assert isinstance(graph.outputs["state"], ValueRef)

@@ -76,8 +76,10 @@ class Walk:
         state = self._state(exported, constants)
         self._block(exported.graph_module, exported.graph)
         returned = next(node for node in exported.graph.nodes if node.op == "output").args[0]
-        flat = [self._value(item) for item in returned][-exported.call_spec.out_spec.num_leaves :]
-        outputs = _plain(pytree.tree_unflatten(flat, exported.call_spec.out_spec))
+        shape = exported.call_spec.out_spec
+        flat = [_plain(self._value(item)) for item in returned][-shape.num_leaves :]
+        # Numbers stand for the values: a class such as transformers' ModelOutput takes apart what can be iterated.
+        outputs = pytree.tree_map(flat.__getitem__, _plain(pytree.tree_unflatten(range(shape.num_leaves), shape)))
         stored = {key: value.detach().cpu().contiguous().clone() for key, value in constants.items()}
         graph = OpGraph(
             inputs=inputs,
