@@ -24,11 +24,11 @@ from tests.verify import programs
 from tests.verify.judge_parts import Bench
 from tests.verify.test_timing import timed_result
 
-FRAGILE = programs.REFERENCE.replace("        y = ", "        if x.abs().max() > 20: __import__('os').abort()\n        y = ")
+FRAGILE = programs.REFERENCE.replace("        y = ", "        if x.abs().max() > 7: __import__('os').abort()\n        y = ")
 
 
 def test_a_reference_that_a_variant_ends_is_started_again(tmp_path: Path) -> None:
-    """Patchwork holds an outlier, nearly always."""
+    """Patchwork holds values above 7, nearly always: rows are large, unless they become small or zero."""
     bench = Bench(tmp_path, FRAGILE)
     try:
         assert len(bench.secret_inputs.sets) == 3
