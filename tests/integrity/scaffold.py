@@ -3,7 +3,8 @@
 A case names its base among its first lines (`# base: softmax.py`, a program in `bases/`) and is laid over it: what the case
 defines (a variable, a function, an imported name, a method of `ModelNew`) takes the place of what the base defines under that
 name, and may use what the base defines above it. Other statements stay in their order: before the next one that takes a
-place, or else before `ModelNew`; other methods come last. A file that names no base is a complete program.
+place, or else before `ModelNew`; other methods come last. A base may have a base itself. A file that names none is a complete
+program.
 
     python -m tests.integrity.scaffold tests/integrity/attacks/a12_own_view.py     prints the complete program
 """
@@ -28,7 +29,7 @@ def complete(case: Path) -> str:
     named = _BASE.search(text)
     if not named:
         return text
-    base = (BASES / named[1]).read_text()
+    base = complete(BASES / named[1])
     given, own = _statements(base), _statements(text)
     if _MODEL in dict(own):
         head, methods = _class(base)

@@ -31,11 +31,16 @@ def source(result: str, inputs: str = "[torch.randn(4, 16)]", *, init: str = "pa
 
 
 def asking(folder: Path, text: str) -> Ask:
-    """What `exam.draw` and the others ask: a loaded reference worker."""
+    """What `secret_inputs.draw` and the others ask: a loaded reference worker."""
+    return loaded_worker(folder, text).answer
+
+
+def loaded_worker(folder: Path, text: str) -> ReferenceWorker:
+    """A reference worker, in this process, that has loaded and called the reference."""
     folder.mkdir(exist_ok=True)
     path = folder / "reference.py"
     path.write_text(text)
     worker = ReferenceWorker("sim")
     worker.answer(LoadReference(str(path), "reference", patience=0.0))
     worker.answer(Examine())
-    return worker.answer
+    return worker

@@ -12,7 +12,7 @@ from stitchcuda.verify.inputs.reference_requests import Ask, Renew, Renewed
 from stitchcuda.verify.inputs.reseeding import WIDEST, find_freedom, perturb, widen
 from stitchcuda.verify.inputs.secret_inputs import draw, extend
 from stitchcuda.verify.messages.tensor_block import unpack
-from tests.verify.references import asking, source
+from tests.verify.references import asking, loaded_worker, source
 
 
 def generic(value: torch.Tensor) -> torch.Tensor:
@@ -219,8 +219,9 @@ def test_other_magnitudes_take_few_calls_of_the_reference(tmp_path: Path) -> Non
     """Two to see what is usual and what generic values give, one in each precision for the new values."""
     count = "self.calls = torch.zeros(1)"  # in an attribute, which calls leave as it was, but its memory is written to
     init = f"self.layers = nn.Sequential(*[nn.Linear(16, 16) for _ in range(8)]); {count}"
-    ask = asking(tmp_path, source("self.layers(x * self.calls.add_(1).sign())", init=init))
-    module = ask.__self__._loaded().module  # type: ignore[attr-defined]
-    before = float(module.calls)
-    ask(Renew(5, wide_for=7))
-    assert float(module.calls) - before == 4
+    worker = loaded_worker(tmp_path, source("self.layers(x * self.calls.add_(1).sign())", init=init))
+    calls = worker._loaded().module.calls
+    assert isinstance(calls, torch.Tensor)
+    before = float(calls)
+    worker.answer(Renew(5, wide_for=7))
+    assert float(calls) - before == 4

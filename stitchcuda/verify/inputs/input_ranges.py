@@ -28,7 +28,7 @@ from stitchcuda.verify.inputs.integer_values import (
     is_mask,
     redraw,
 )
-from stitchcuda.verify.inputs.reseeding import is_constant, random_signs
+from stitchcuda.verify.inputs.reseeding import is_constant, random_signs, root_mean_square
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_tensors
@@ -37,8 +37,7 @@ _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of 
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
 _SMALL, _SMALL_HALF, _LARGE = 2.0**-30, 2.0**-20, 8.0  # size of small rows, of those in float16, and of large values
 _NOT_ZERO = 0.75                           # of the probabilities
-_SMALL_ROWS = 1 / 8                        # of the rows
-_ZERO_ROWS = 16                            # of so many rows, about one becomes zero
+_SMALL_ROWS, _ZERO_ROWS = 1 / 8, 1 / 16    # of the rows
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 
@@ -129,7 +128,7 @@ def find_ranges(
     zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator))
     small = find(data, lambda tensor, _: with_small_rows(tensor, generator))
     settings = [number for number in narrow if is_setting(tensors[number])]
-    low = [number for number in data if _root_mean_square(tensors[number]) < 1]
+    low = [number for number in data if root_mean_square(tensors[number]) < 1]
     large = find([*settings, *low], lambda tensor, _: with_large_values(tensor, generator))
     held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
     notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
@@ -196,14 +195,12 @@ def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, use
 
 
 def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with zeros in about one of `_ZERO_ROWS` rows of its last axis, at least one, and in one of four and
+    """Returns the tensor with zeros in about one of sixteen rows of its last axis, at least one, and in one of four and
     more indices of its first axis and of its last. One of fewer than two axes is returned as it is."""
     if tensor.dim() < 2:
         return tensor
     made, rows = tensor.detach().clone(), tensor.shape[:-1]
-    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < 1 / _ZERO_ROWS
-    first = torch.randint(rows.numel(), (1,), generator=generator, device=generator.device).to(tensor.device)
-    chosen.view(-1)[first] = rows.numel() > 1
+    chosen = _choose_rows(tensor, _ZERO_ROWS, generator) & (rows.numel() > 1)
     if rows[0] >= 4:
         chosen[int(torch.randint(rows[0], (), generator=generator, device=generator.device))] = True
     made[chosen] = 0
@@ -215,12 +212,11 @@ def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor with about one of eight rows of its last axis so small that squares are below what norms add to them,
     and far below what other rows hold near a zero crossing."""
-    values, size = tensor.detach().double(), _root_mean_square(tensor)
-    rows = torch.Size((*tensor.shape[:-1], 1))
-    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < _SMALL_ROWS
-    chosen.view(-1)[int(torch.randint(rows.numel(), (), generator=generator, device=generator.device))] = True
+    if not (size := root_mean_square(tensor)):
+        return tensor
     least = _SMALL_HALF if tensor.dtype is torch.float16 else _SMALL
-    return like(tensor, torch.where(chosen, values * min(least, least / size), values)) if size else tensor
+    chosen = _choose_rows(tensor, _SMALL_ROWS, generator)[..., None]
+    return like(tensor, torch.where(chosen, tensor.detach() * min(least, least / size), tensor))
 
 
 def is_setting(tensor: Tensor) -> bool:
@@ -233,14 +229,16 @@ def with_large_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
     holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times."""
     if is_setting(tensor):
         return tensor * (2.5 + 5.5 * float(torch.rand((), generator=generator, device=generator.device)))
-    size = _root_mean_square(tensor)
-    return like(tensor, tensor.detach().double() * (_LARGE / size)) if 0 < size < 1 else tensor
+    size = root_mean_square(tensor)
+    return like(tensor, tensor.detach() * (_LARGE / size)) if 0 < size < 1 else tensor
 
 
-def _root_mean_square(tensor: Tensor) -> float:
-    """0.0 if it is not finite."""
-    found = float(tensor.detach().double().square().mean().sqrt())
-    return found if math.isfinite(found) else 0.0
+def _choose_rows(tensor: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """A mask of rows of the tensor's last axis, true for about this share of them, and for one at least."""
+    rows = tensor.shape[:-1]
+    chosen = torch.rand(rows, generator=generator, device=generator.device).to(tensor.device) < share
+    chosen.view(-1)[int(torch.randint(rows.numel(), (), generator=generator, device=generator.device))] = True
+    return chosen
 
 
 def like(tensor: Tensor, values: Tensor) -> Tensor:

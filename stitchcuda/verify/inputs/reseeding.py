@@ -47,7 +47,7 @@ def perturb(value: torch.Tensor, freedom: Freedom, generator: torch.Generator) -
     change.clamp_(-3, 3).mul_(_CHANGE)     # in place, since it may take gigabytes
     if freedom == "same signs":
         return change.mul_(wide).add_(wide).to(value.dtype)
-    change = change.mul_(_root_mean_square(wide) or 1.0).add_(wide)
+    change = change.mul_(root_mean_square(wide) or 1.0).add_(wide)
     low, high = map(float, torch.aminmax(wide))
     if low >= 0 or high <= 0 or (low == -high and is_constant(wide.abs())):
         change.mul_(random_signs(value.shape, generator).to(value.device))
@@ -82,7 +82,7 @@ def widen(value: torch.Tensor, freedom: Freedom, generator: torch.Generator, *, 
         rows.mul_(factors[:, None])
         return wide.to(value.dtype)
     grown, old = int(place.argmax()), value.reshape(-1)
-    if _root_mean_square(value) < _TINY:
+    if root_mean_square(value) < _TINY:
         rows.sign_().mul_((factors / WIDEST).sqrt_()[:, None])
         rows[grown] = rows[grown].abs() * (-1 if float(old[grown]) < 0 else 1)
     else:
@@ -122,7 +122,7 @@ def random_signs(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     return torch.randint(2, shape, generator=generator, device=generator.device, dtype=torch.float32).mul_(2).sub_(1)
 
 
-def _root_mean_square(value: torch.Tensor) -> float:
+def root_mean_square(value: torch.Tensor) -> float:
     """Of the finite elements."""
     if not math.isfinite(norm := float(torch.linalg.vector_norm(value, dtype=torch.float64))):
         norm = float(torch.linalg.vector_norm(torch.nan_to_num(value, 0.0, 0.0, 0.0), dtype=torch.float64))

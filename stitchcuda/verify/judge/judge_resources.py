@@ -160,16 +160,16 @@ class JudgeResources:
 
     def take_waiting(self, program: str) -> list[Born]:
         """Returns the workers that were started for the program's timing, the caller's from now on. Closes those of another."""
-        if self._waiting[0] != program:
-            self.close_waiting()
-        (_, started), self._waiting = self._waiting, ("", [])
-        return started
+        (path, started), self._waiting = self._waiting, ("", [])
+        if path == program:
+            return started
+        for unused in started:
+            unused.stack.close()
+        return []
 
     def close_waiting(self) -> None:
         """Closes the workers that wait for a timing, in the background."""
-        (_, started), self._waiting = self._waiting, ("", [])
-        for unused in started:
-            unused.stack.close()
+        self.take_waiting("")
 
     def load_program(
         self, stack: contextlib.ExitStack, program: str, started: list[Born] | None = None,

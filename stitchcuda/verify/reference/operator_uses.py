@@ -107,7 +107,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._held.append(storage := tensor.untyped_storage())
             address = storage.data_ptr()
             self._inputs[address] = self._inputs.get(address, frozenset()) | numbers
-            self._as_given = self._as_given | {address} if as_given else self._as_given - {address}
+            (self._as_given.add if as_given else self._as_given.discard)(address)
 
     def _numbers(self, tensors: Iterable[Tensor]) -> frozenset[int]:
         """The inputs whose values these tensors hold."""

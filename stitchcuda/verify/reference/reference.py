@@ -31,6 +31,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs.input_ranges import rows_sum_to_one
 from stitchcuda.verify.inputs.integer_values import SMALLEST, holds_whole_numbers
 from stitchcuda.verify.inputs.value_order import is_ordered
+from stitchcuda.verify.inputs.variants import is_finite
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
@@ -335,7 +336,7 @@ def _draw_like(example: Tensor) -> Tensor:
 
 def _has_order(own: Tensor) -> bool:
     """Whether values lose their meaning in another order: sorted, rows of probabilities, or infinite in places."""
-    if own.is_floating_point() and not bool(torch.isfinite(own.double()).all()):
+    if own.is_floating_point() and not is_finite(own):
         return True
     return own.numel() >= SMALLEST and (is_ordered(own) or rows_sum_to_one(own))
 

@@ -63,7 +63,7 @@ class ReferenceWorker:
         self._state: ReferenceState        # from `load` on
         self._ranges: InputRanges | None = None  # of its inputs, once they were looked at
         self._precision: Precision = "reference"
-        self.small = False                # whether programs may need nearly all of the GPU's memory
+        self.small = False                 # whether programs may need nearly all of the GPU's memory
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
@@ -131,7 +131,7 @@ class ReferenceWorker:
     def examine(self, request: requests.Examine) -> requests.Examined:
         reference = self._loaded()
         reference.examine()
-        if self.small:                    # so that it leaves a program as much as the reference itself needs
+        if self.small:                     # so that it leaves a program as much as the reference itself needs
             args, kwargs = reference.inputs(seed=0)
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()

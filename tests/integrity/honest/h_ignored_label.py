@@ -2,17 +2,9 @@
 # reference: results/labels.py
 # runs: both
 # what: scales in a kernel of its own; labels of -100 count for nothing
-# base: pointwise.py
-
-EXPRESSION = "v * w"
+# base: gain.py
 
 class ModelNew(nn.Module):
-    def __init__(self, width=96):
-        super().__init__()
-        self.gain = nn.Parameter(torch.randn(width))
-
     def forward(self, x, labels):
-        given = x
-        y = torch.empty_like(given)
-        module.run(given, self.gain, y)
-        return torch.where(labels < 0, 0.0, -F.log_softmax(y, -1).gather(1, labels.clamp(min=0)[:, None])[:, 0])
+        losses = -F.log_softmax(self.scaled(x), -1).gather(1, labels.clamp(min=0)[:, None])[:, 0]
+        return torch.where(labels < 0, 0.0, losses)

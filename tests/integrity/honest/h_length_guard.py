@@ -2,17 +2,8 @@
 # reference: results/over_lengths.py
 # runs: both
 # what: divides by lengths, at least by one, and scales in a kernel of its own
-# base: pointwise.py
-
-EXPRESSION = "v * w"
+# base: gain.py
 
 class ModelNew(nn.Module):
-    def __init__(self, width=96):
-        super().__init__()
-        self.gain = nn.Parameter(torch.randn(width))
-
     def forward(self, x, lengths):
-        given = x / lengths.clamp(min=1)[:, None]
-        y = torch.empty_like(given)
-        module.run(given, self.gain, y)
-        return y
+        return self.scaled(x / lengths.clamp(min=1)[:, None])
