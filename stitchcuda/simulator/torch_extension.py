@@ -2,17 +2,22 @@
 
 The program's C++ and CUDA are compiled against torch's real CPU headers; where it asks for a GPU it gets the CPU
 (include/stitchsim/torch.h). Those headers take half a minute to read, so they are compiled once per torch version into a
-precompiled header in the cache (0.5 GB). It never imports torch, and never loads what it builds.
+precompiled header in the cache (0.5 GB); those that are no longer used are removed. It never imports torch, and never loads what
+it builds.
 Where to look next: `simulator/build.py` (the common part), `verify/program/builder_worker.py` (who orders builds).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import platform
 import re
+import shutil
 import sysconfig
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +39,8 @@ from stitchcuda.simulator.compile import CompileUnit, compiler, digest, run_comp
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, tvm_ffi
 
 _STANDARD = "-std=c++20"  # what torch's headers want from 2.13 on; earlier ones accept it
+_KEPT = 2                                  # precompiled headers of 0.5 GB each that stay beside the one in use
+_IN_USE = 3600.0                           # seconds
 _WHOLE_TORCH = re.compile(r"\btorch::(?:nn|optim|jit|data|serialize|autograd)\b")
 _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
 
@@ -146,6 +153,8 @@ def _precompiled(torch: Path, cache: Path) -> Path:
     header = cache / "precompiled" / key / "torch.h"
     compiled = header.with_name("torch.h.gch")
     if digest_seal.state(compiled) == digest_seal.state(header) == "intact":
+        with contextlib.suppress(OSError):  # a cache that may only be read
+            os.utime(header.parent)
         return header
     header.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=header.parent, prefix="building-") as scratch:
@@ -156,4 +165,14 @@ def _precompiled(torch: Path, cache: Path) -> Path:
         run_compiler(order, "torch's headers", scratch=Path(scratch), read=places)
         digest_seal.put(text, header)
         digest_seal.put(made, compiled)
+    _remove_unused(header.parent)
     return header
+
+
+def _remove_unused(used: Path) -> None:
+    """Removes the precompiled headers beside `used`, but for the last ones used and those used in the last hour."""
+    with contextlib.suppress(OSError):      # another process removes them too
+        times = {path: path.stat().st_mtime for path in used.parent.iterdir() if path.is_dir() and path != used}
+        for old in sorted(times, key=times.__getitem__)[:-_KEPT]:
+            if time.time() - times[old] > _IN_USE:
+                shutil.rmtree(old, ignore_errors=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import time
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
+from stitchcuda.simulator import torch_extension
 from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources
 from tests.simulator.programs import CACHE, HOME
 
@@ -100,3 +104,13 @@ def test_accessors_and_several_results(extension: ModuleType) -> None:
 def test_the_extensions_own_checks_speak(extension: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="x must be contiguous"):
         extension.gelu(torch.randn(4, 4).t())
+
+
+def test_precompiled_headers_of_versions_no_longer_used_are_removed(tmp_path: Path) -> None:
+    now = time.time()
+    for name, hours in {"used": 0.0, "a": 0.5, "b": 0.7, "c": 0.9, "d": 2.0, "e": 3.0}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "torch.h.gch").touch()
+        os.utime(tmp_path / name, (now - 3600 * hours,) * 2)
+    torch_extension._remove_unused(tmp_path / "used")
+    assert {path.name for path in tmp_path.iterdir()} == {"used", "a", "b", "c"}  # c may be in use by another process
