@@ -2,8 +2,8 @@
 
 The program's C++ and CUDA are compiled against torch's real CPU headers; where it asks for a GPU it gets the CPU
 (include/stitchsim/torch.h). Those headers take half a minute to read, so they are compiled once per torch version into a
-precompiled header in the cache (0.5 GB); those that are no longer used are removed. It never imports torch, and never loads what
-it builds.
+precompiled header in the cache (0.5 GB); those that are no longer used are removed. It never imports torch, and never loads
+what it builds.
 Where to look next: `simulator/build.py` (the common part), `verify/program/builder_worker.py` (who orders builds).
 """
 
