@@ -81,9 +81,9 @@ bool Block::run(uint3 index) {
   failed_ = false;
   if (call_.settings.check) std::memset(here.dynamic_shared, 0xff, call_.dynamic_shared);
 
-  if (call_.races) {
+  if (call_.settings.check) {
     const auto dynamic = reinterpret_cast<std::uintptr_t>(here.dynamic_shared);
-    begin_block_check(here.block_serial, {dynamic, dynamic + call_.dynamic_shared});
+    begin_block_check(here.block_serial, {dynamic, dynamic + kSharedPerBlock}, call_.dynamic_shared);
   }
   running = this;
   fiber_ = &main_;

@@ -26,7 +26,6 @@ struct GridCall {
   void (*thread)(const void* arguments);
   const void* arguments;
   Settings settings;
-  bool races;                                 // are looked for
 };
 
 class Block {

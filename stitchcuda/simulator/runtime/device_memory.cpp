@@ -181,6 +181,14 @@ bool free_device(void* pointer) {
   return true;
 }
 
+DeviceMap map_device() {
+  const Memory& all = memory();
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  DeviceMap map{all.base, all.top, {}};
+  for (const auto& [begin, block] : all.blocks) map.blocks.push_back({begin, block.bytes, block.span});
+  return map;
+}
+
 std::string find_overrun(const void* values, std::size_t bytes) {
   Memory& all = memory();
   const std::lock_guard<std::mutex> lock(all.mutex);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace stitchsim {
 
@@ -21,6 +22,15 @@ class __attribute__((visibility("default"))) Open {
 __attribute__((visibility("default"))) void* allocate_device(std::size_t bytes);  // null: no memory, or none asked for
 __attribute__((visibility("default"))) bool free_device(void* pointer);           // false: not from here
 __attribute__((visibility("default"))) bool is_device(const void* pointer);
+
+struct DeviceMap {
+  struct Block {
+    std::size_t begin, bytes, span;             // `span`: with the guard behind it
+  };
+  std::size_t begin = 0, end = 0;               // all addresses, allocated or not
+  std::vector<Block> blocks;                    // by address
+};
+DeviceMap map_device();
 
 // Looks for a write beyond the memory that a kernel's arguments point to, and undoes it. Returns what it finds as the rest of a
 // sentence, or "". `values`: the arguments, as they lie in memory.

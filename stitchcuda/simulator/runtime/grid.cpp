@@ -98,9 +98,12 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
   const Settings settings = read_settings();
   static std::mutex one_check_at_a_time;
   std::unique_lock<std::mutex> checks(one_check_at_a_time, std::defer_lock);
-  const bool races = settings.check && *looked_at < kMost && checks.try_lock();
-  if (races) begin_race_check(kMost - *looked_at);
-  const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, settings, races};
+  const bool races = settings.check && *looked_at < kMost;
+  if (settings.check) {
+    checks.lock();
+    begin_access_check(races ? kMost - *looked_at : 0);
+  }
+  const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, settings};
   const auto total = static_cast<unsigned long long>(config.grid.x) * config.grid.y * config.grid.z;
   const unsigned members = races ? 1 : static_cast<unsigned>(std::min<unsigned long long>(call.settings.threads, total));
   Blocks queue(config.grid, call.settings, members);
@@ -126,9 +129,9 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
       give_up(error.what());
     }
   });
-  if (races) {
-    *looked_at += end_race_check();
-    if (const std::string race = found_race(); failure.empty() && !race.empty()) failure = std::string("kernel ") + kernel + " " + race;
+  if (settings.check) {
+    *looked_at += end_access_check();
+    if (const std::string mistake = found_mistake(); failure.empty() && !mistake.empty()) failure = std::string("kernel ") + kernel + " " + mistake;
   }
   if (failure.empty())
     if (const std::string overrun = find_overrun(values, bytes); !overrun.empty()) failure = std::string("kernel ") + kernel + " " + overrun;

@@ -1,8 +1,12 @@
 #include "race_check.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <unordered_map>
 
 #include "device_memory.h"
@@ -39,13 +43,20 @@ struct Check {
   unsigned epoch = 0;
   bool fenced = false;
   std::string found, found_global;              // the second counts if there is no fence
+
+  DeviceMap device;                             // when the launch began
+  std::mutex mutex;                             // guards `outside`
+  std::string outside;
 };
 Check& check() {
   static Check& one = *new Check;
   return one;
 }
 
-__thread bool checking = false;
+enum : unsigned char { kNothing = 0, kBounds = 1, kRaces = 2 };
+__thread unsigned char checking = kNothing;
+__thread Range dynamic{0, 0};                   // of the block that this thread runs: all there is,
+__thread std::size_t dynamic_used = 0;          // and what was asked for
 
 bool is_shared(std::uintptr_t at) {
   for (const Range& range : check().shared)
@@ -65,6 +76,43 @@ std::string name(const Access& access) {
   return access.thread == kSeveral ? "several threads" : "thread " + std::to_string(access.thread);
 }
 
+std::string thread_here() {
+  return "thread " + std::to_string(here.thread) + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) +
+         ", " + std::to_string(blockIdx.z) + ")";
+}
+
+// Where an access is made, as "[library+0x1f]"; simulator/source_lines.py makes a line of it.
+std::string place(const void* caller) {
+  Dl_info info{};
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return "";
+  char offset[32];
+  snprintf(offset, sizeof offset, "+0x%zx]", reinterpret_cast<std::uintptr_t>(caller) - 1 - reinterpret_cast<std::uintptr_t>(info.dli_fbase));
+  return std::string(" [") + info.dli_fname + offset;
+}
+
+// Whether an access lies in device memory; if so, and in no block of it, that is told.
+bool look_for_bounds(std::uintptr_t begin, std::size_t bytes, bool writes, const void* caller) {
+  Check& all = check();
+  const auto tell = [&](const std::string& what) {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (all.outside.empty()) all.outside = (writes ? "writes" : "reads") + (" out of bounds: " + what + ", in " + thread_here()) + place(caller);
+  };
+  if (begin >= dynamic.begin && begin < dynamic.end) {
+    if (begin + bytes > dynamic.begin + dynamic_used)
+      tell("byte " + std::to_string(begin + bytes - 1 - dynamic.begin) + " of dynamic shared memory that has " + std::to_string(dynamic_used) + " bytes");
+    return false;
+  }
+  if (begin < all.device.begin || begin >= all.device.end) return false;
+  const auto& blocks = all.device.blocks;
+  const auto next = std::upper_bound(blocks.begin(), blocks.end(), begin, [](std::uintptr_t at, const auto& block) { return at < block.begin; });
+  if (next == blocks.begin() || begin >= std::prev(next)->begin + std::prev(next)->span) {
+    tell("memory that is not allocated");
+  } else if (const auto& block = *std::prev(next); begin + bytes > block.begin + block.bytes) {
+    tell("byte " + std::to_string(begin + bytes - 1 - block.begin) + " of device memory that has " + std::to_string(block.bytes) + " bytes");
+  }
+  return true;
+}
+
 void report(bool shared, const std::string& text) {
   std::string& found = shared ? check().found : check().found_global;
   if (found.empty()) found = text;
@@ -78,7 +126,7 @@ void settle() {
   all.doubts.clear();
 }
 
-void look(std::uintptr_t word, unsigned char bytes, bool writes, bool shared) {
+void look_for_races(std::uintptr_t word, unsigned char bytes, bool writes, bool shared, const void* caller) {
   Check& all = check();
   Word& one = all.words[word];
   one.shared = shared;
@@ -88,11 +136,10 @@ void look(std::uintptr_t word, unsigned char bytes, bool writes, bool shared) {
   const Access* const other = races(one.write) ? &one.write : writes && races(one.read) ? &one.read : nullptr;
   if (other != nullptr) {
     const bool same_block = other->block == all.block;
-    const std::string text = std::string("has a race in ") + (shared ? "shared" : "device") + " memory: thread " +
-        std::to_string(here.thread) + " of block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
-        std::to_string(blockIdx.z) + ") " + (writes ? "writes" : "reads") + " what " + name(*other) +
+    const std::string text = std::string("has a race in ") + (shared ? "shared" : "device") + " memory: " + thread_here() +
+        (writes ? " writes" : " reads") + " what " + name(*other) +
         (same_block ? " of the same block " : " of another block ") + (other == &one.write ? "wrote" : "read") +
-        (same_block ? " since the last barrier" : "");
+        (same_block ? " since the last barrier" : "") + place(caller);
     if (writes) {
       Doubt doubt{word, {}, text};
       std::memcpy(doubt.before, reinterpret_cast<const void*>(word), kWord);
@@ -112,26 +159,26 @@ void look(std::uintptr_t word, unsigned char bytes, bool writes, bool shared) {
   mine.turn = turn;
 }
 
-void touch(const void* address, std::size_t bytes, bool writes) {
+void touch(const void* address, std::size_t bytes, bool writes, const void* caller) {
   Check& all = check();
+  const auto begin = reinterpret_cast<std::uintptr_t>(address), end = begin + bytes;
   if (!all.doubts.empty()) settle();
-  if (all.left == 0) {
-    checking = false;
+  if ((checking & kRaces) == 0) {
+    look_for_bounds(begin, bytes, writes, caller);
     return;
   }
-  const auto begin = reinterpret_cast<std::uintptr_t>(address), end = begin + bytes;
   const bool shared = is_shared(begin);
-  if (!shared && !is_device(address)) return;    // a thread's own memory, or the host's
-  all.left--;
+  if (!shared && !look_for_bounds(begin, bytes, writes, caller)) return;  // a thread's own memory, or the host's
+  if (--all.left == 0) checking = kBounds;
   for (std::uintptr_t word = begin / kWord * kWord; word < end; word += kWord) {
     unsigned char mask = 0;
     for (std::uintptr_t at = std::max(begin, word); at < std::min(end, word + kWord); at++) mask |= 1u << (at - word);
-    look(word, mask, writes, shared);
+    look_for_races(word, mask, writes, shared, caller);
   }
 }
 }  // namespace
 
-void begin_race_check(unsigned long most) {
+void begin_access_check(unsigned long most) {
   Check& all = check();
   all.words.clear();
   all.doubts.clear();
@@ -139,39 +186,46 @@ void begin_race_check(unsigned long most) {
   all.fenced = false;
   all.found.clear();
   all.found_global.clear();
+  all.outside.clear();
+  all.device = map_device();
 }
 
-unsigned long end_race_check() {
+unsigned long end_access_check() {
   settle();
   check().words.clear();
   return check().most - check().left;
 }
 
-std::string found_race() {
+std::string found_mistake() {
   const Check& all = check();
+  if (!all.outside.empty()) return all.outside;
   return !all.found.empty() || all.fenced ? all.found : all.found_global;
 }
 
-void begin_block_check(unsigned long block, Range dynamic_shared) {
+void begin_block_check(unsigned long block, Range dynamic_shared, std::size_t used) {
   Check& all = check();
+  dynamic = dynamic_shared;
+  dynamic_used = used;
+  checking = kBounds;
+  if (all.left == 0) return;
+  checking |= kRaces;
   all.block = block + 1;
   all.epoch = 0;
   all.turns.assign(all.turns.size(), 0);
-  all.shared.assign(1, dynamic_shared);
-  checking = all.left != 0;
+  all.shared.assign(1, {dynamic.begin, dynamic.begin + used});
 }
-void end_block_check() { checking = false; }
+void end_block_check() { checking = kNothing; }
 
 void know_shared(const void* variable, std::size_t bytes) {
-  if (!checking) return;
+  if ((checking & kRaces) == 0) return;
   const auto begin = reinterpret_cast<std::uintptr_t>(variable);
   check().shared.push_back({begin, begin + bytes});
 }
 void pass_barrier() {
-  if (checking) check().epoch++;
+  if (checking & kRaces) check().epoch++;
 }
 void pass_warp_operation(int warp) {
-  if (!checking) return;
+  if ((checking & kRaces) == 0) return;
   auto& turns = check().turns;
   if (turns.size() <= static_cast<std::size_t>(warp)) turns.resize(warp + 1);
   turns[warp]++;
@@ -186,25 +240,25 @@ using stitchsim::touch;
 
 #define VISIBLE extern "C" __attribute__((visibility("default")))
 #define PLAIN(N)                                                                        \
-  VISIBLE void __tsan_read##N(void* at) { if (checking) touch(at, N, false); }          \
-  VISIBLE void __tsan_write##N(void* at) { if (checking) touch(at, N, true); }          \
-  VISIBLE void __tsan_unaligned_read##N(void* at) { if (checking) touch(at, N, false); } \
-  VISIBLE void __tsan_unaligned_write##N(void* at) { if (checking) touch(at, N, true); } \
+  VISIBLE void __tsan_read##N(void* at) { if (checking) touch(at, N, false, __builtin_return_address(0)); }          \
+  VISIBLE void __tsan_write##N(void* at) { if (checking) touch(at, N, true, __builtin_return_address(0)); }          \
+  VISIBLE void __tsan_unaligned_read##N(void* at) { if (checking) touch(at, N, false, __builtin_return_address(0)); } \
+  VISIBLE void __tsan_unaligned_write##N(void* at) { if (checking) touch(at, N, true, __builtin_return_address(0)); } \
   VISIBLE void __tsan_volatile_read##N(void*) {}                                        \
   VISIBLE void __tsan_volatile_write##N(void*) {}                                       \
   VISIBLE void __tsan_unaligned_volatile_read##N(void*) {}                              \
   VISIBLE void __tsan_unaligned_volatile_write##N(void*) {}
 PLAIN(1) PLAIN(2) PLAIN(4) PLAIN(8) PLAIN(16)
 
-VISIBLE void __tsan_read_range(void* at, std::size_t bytes) { if (checking) touch(at, bytes, false); }
-VISIBLE void __tsan_write_range(void* at, std::size_t bytes) { if (checking) touch(at, bytes, true); }
+VISIBLE void __tsan_read_range(void* at, std::size_t bytes) { if (checking) touch(at, bytes, false, __builtin_return_address(0)); }
+VISIBLE void __tsan_write_range(void* at, std::size_t bytes) { if (checking) touch(at, bytes, true, __builtin_return_address(0)); }
 VISIBLE void __tsan_init() {}
 VISIBLE void __tsan_func_entry(void*) {}
 VISIBLE void __tsan_func_exit() {}
 VISIBLE void __tsan_vptr_update(void*, void*) {}
 VISIBLE void __tsan_vptr_read(void*) {}
 VISIBLE void __tsan_atomic_thread_fence(int) {
-  if (checking) stitchsim::check().fenced = true;
+  if (checking != 0) stitchsim::check().fenced = true;
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 VISIBLE void __tsan_atomic_signal_fence(int) {}

@@ -1,12 +1,13 @@
-// Looks for races: two threads at one address, at least one of them writing, with nothing that puts one before the other.
+// Follows the accesses of device code to memory, and looks for two mistakes: races and accesses out of bounds.
 //
+// A race: two threads at one address, at least one of them writing, with nothing that puts one before the other.
 // The simulator runs a block's threads one after another, so a race that gives wrong results on a GPU gives right ones here.
-// Device code is compiled with -fsanitize=thread, which calls a function before each access; instead of the sanitizer's own
+// Out of bounds: in device memory but in no block of it, or beyond the dynamic shared memory of the launch. Device code is compiled with -fsanitize=thread, which calls a function before each access; instead of the sanitizer's own
 // runtime these are ours (race_check.cpp). In a launch that is checked they keep, for each four bytes of shared and of device
 // memory, who wrote and who read them last. In order are accesses before and after a barrier, for threads of one warp also
 // those before and after a warp operation. Volatile and atomic accesses are no races. A kernel with memory fences may order
 // accesses to device memory by them, which is not followed: there only shared memory is looked at. A write that changes nothing is
-// no race. Only the first `kMost` accesses of a kernel in one call of a program are looked at.
+// no race. Races are looked for among the first `kMost` accesses of a kernel in one call of a program, bounds in all.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +22,12 @@ struct Range {
   std::size_t begin, end;
 };
 
-// Of the operating system thread that runs a checked launch; there is one such launch at a time.
-void begin_race_check(unsigned long most);  // `most`: accesses to look at
-unsigned long end_race_check();             // how many were looked at
-std::string found_race();                   // in this launch: a sentence, or ""
-void begin_block_check(unsigned long block, Range dynamic_shared);  // until `end_block_check`, on the calling thread
-void end_block_check();
+// There is one checked launch at a time. With `most` other than 0 all its blocks run on one thread of the operating system.
+void begin_access_check(unsigned long most);  // `most`: accesses among which races are looked for
+unsigned long end_access_check();             // how many these were
+std::string found_mistake();                  // in this launch: the rest of a sentence that begins with the kernel, or ""
+void begin_block_check(unsigned long block, Range dynamic_shared, std::size_t used);  // `used`: its bytes that were asked for
+void end_block_check();                     // both on the thread that runs the block
 void know_shared(const void* variable, std::size_t bytes);
 void pass_barrier();                        // all threads of the block
 void pass_warp_operation(int warp);
