@@ -38,10 +38,11 @@ from stitchcuda.simulator.unsupported import refuse
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
          "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
-# For device code: a call before each access, which looks for races (runtime/race_check.h). No sanitizer is linked.
+# For device code: a call before each access, which looks for mistakes (runtime/access_check.h). No sanitizer is linked.
 WATCHED = ("-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
+WITH_LINES = ("-g1",)  # the code stays the same
 # One library, which all modules of a process share.
-_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "race_check.cpp", "block.cpp", "kernels.cpp",
+_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "access_check.cpp", "block.cpp", "kernels.cpp",
          "grid.cpp")
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
@@ -58,16 +59,17 @@ def build_simulated(
     include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
     within: Sequence[Path] = (),
+    lines: bool = False,
 ) -> Path:
     """Returns the path of the library made from `sources` (.cu, and .cc or .cpp bindings), built if it is not in the cache.
 
     `flags` go to the compiler as they are. Sources may include files of their own folders, of `include_dirs` and of `within`
-    only. Raises `Unsupported` for what the simulator cannot run, `CompileError` for what does not compile, `Unavailable`
-    without a compiler or CUDA headers.
+    only. `lines`: with a table of source lines, as `source_lines.py` needs it. Raises `Unsupported` for what the simulator
+    cannot run, `CompileError` for what does not compile, `Unavailable` without a compiler or CUDA headers.
     """
     cache = cache.resolve()
     ffi_includes, ffi_library = tvm_ffi()
-    common = (*flags, *_include_flags([*include_dirs, *ffi_includes]))
+    common = (*flags, *_include_flags([*include_dirs, *ffi_includes]), *(WITH_LINES if lines else ()))
     units = [make_unit(source, include_dirs, common, cache, within) for source in sources]
     return link(units, name=name, cache=cache, home=home, libraries=[ffi_library])
 

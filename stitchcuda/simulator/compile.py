@@ -70,11 +70,13 @@ def compile_unit(unit: CompileUnit, cache_folder: Path) -> Path:
         return known
     record.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=record.parent, prefix="building-") as scratch:
-        source, made, depends = (Path(scratch) / name for name in ("source.cpp", "made.o", "made.d"))
+        folder = Path(scratch) / "source"       # the file has its own name in a table of lines
+        folder.mkdir()
+        source, made, depends = folder / unit.file.name, Path(scratch) / "made.o", Path(scratch) / "made.d"
         source.write_text(f'#line 1 "{unit.file}"\n{unit.text}', encoding="utf-8")
         order = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
         read = (unit.file.parent, *unit.read, cache_folder / "headers", cache_folder / "precompiled")
-        run_compiler([*order, "-o", str(made), str(source)], unit.file.name, scratch=Path(scratch), read=read)
+        run_compiler([*order, "-o", str(made), "-x", "c++", str(source)], unit.file.name, scratch=Path(scratch), read=read)
         if _record_path(unit, cache_folder) != record:
             raise CompileError(unit.file.name, f"{unit.file}:1: error: the program's files changed while they were compiled")
         own = {os.path.normpath(header) for header in (source, *_own_headers(unit))}

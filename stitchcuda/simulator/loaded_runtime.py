@@ -55,6 +55,12 @@ def is_host_memory(address: int) -> bool:
     return _started and _library is not None and address != 0 and not _library.stitchsim_is_device(address)
 
 
+def bound_access(address: int, size: int) -> None:
+    """Lets kernels access only `size` bytes from `address` on of the block of device memory that these lie in."""
+    if _library is not None:
+        _library.stitchsim_bound(address, size)
+
+
 def register_tensor(address: int, size: int) -> None:
     """Registers a tensor that kernels may be given, and the bytes that count for it."""
     if _library is not None:
@@ -81,10 +87,11 @@ def launches() -> int:
     return _read_counter(lambda found: int(found.stitchsim_launches()))
 
 
-def take_refused_launch() -> str:
-    """Says why the first launch since the last call was not made, where its configuration was refused; "" if none was."""
+def take_failed_launch() -> str:
+    """Says why the first launch failed that did so since the last call: its configuration was refused, or its kernel made a
+    mistake; "" if none did."""
     found = library()
-    return found.stitchsim_take_refused().decode(errors="replace") if found is not None else ""
+    return found.stitchsim_take_failed().decode(errors="replace") if found is not None else ""
 
 
 def library() -> ctypes.PyDLL | None:
@@ -114,11 +121,11 @@ def _read_counter(read: Callable[[ctypes.PyDLL], int]) -> int:
 
 def _declare(found: ctypes.PyDLL) -> ctypes.PyDLL:
     found.stitchsim_kernels.restype = ctypes.c_uint
-    found.stitchsim_kernel_name.restype = found.stitchsim_take_refused.restype = ctypes.c_char_p
+    found.stitchsim_kernel_name.restype = found.stitchsim_take_failed.restype = ctypes.c_char_p
     for name in ("take_launches", "bytes", "take_bytes", "host_bytes", "launches"):
         getattr(found, f"stitchsim_{name}").restype = ctypes.c_ulong
-    found.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
+    found.stitchsim_know.argtypes = found.stitchsim_bound.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
     found.stitchsim_is_device.argtypes = (ctypes.c_void_p,)
-    for name in ("open", "close", "guard", "latch"):
+    for name in ("bound", "open", "close", "guard", "know", "latch"):
         getattr(found, f"stitchsim_{name}").restype = None
     return found

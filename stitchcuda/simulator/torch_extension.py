@@ -29,6 +29,7 @@ from stitchcuda.simulator.build import (
     FLAGS,
     SHARED,
     WATCHED,
+    WITH_LINES,
     base_includes,
     link,
     read,
@@ -54,19 +55,21 @@ def build_torch_extension(
     include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
     within: Sequence[Path] = (),
+    lines: bool = False,
 ) -> Path:
     """Returns the path of an extension module that Python can import as `name`, made from .cpp and .cu sources.
 
-    `flags` are the program's own, such as -DNAME; `within` as for `build_simulated`. The first build for a torch version takes
-    half a minute, the next ones seconds. Raises as `build_simulated` does.
+    `flags` are the program's own, such as -DNAME; `within` and `lines` as for `build_simulated`. The first build for a torch
+    version takes half a minute, the next ones seconds; each one with `lines` half a minute, as the precompiled header has none.
+    Raises as `build_simulated` does.
     """
     cache = cache.resolve()
     torch = _torch_folder()
     # The module's name is part of its initialiser's name. It is defined in the text, so that one precompiled header serves all.
     text_of_name = f"#define TORCH_EXTENSION_NAME {name}\n"
-    header = _precompiled(torch, cache)
+    front = ("stitchsim/torch.h", *WITH_LINES) if lines else (str(_precompiled(torch, cache)),)
     seen = (*include_dirs, *within, torch, Path(sysconfig.get_paths()["include"]))
-    common = (*_flags(torch), *flags, *(f"-I{folder}" for folder in include_dirs), "-include", str(header))
+    common = (*_flags(torch), *flags, *(f"-I{folder}" for folder in include_dirs), "-include", *front)
     units = []
     for source in (path.resolve() for path in sources):
         text = read_checked(source, (source.parent, *include_dirs, *within))

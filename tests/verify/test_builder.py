@@ -186,11 +186,21 @@ def test_hostile_orders(builder: BuilderWorker, program: Path, changed: dict[str
     assert not (program / "x").exists()
 
 
+class Unasked:
+    """A builder that nobody may ask."""
+
+    def build(self, order: BuildOrder, root: Path | None, seconds: float) -> BuiltLibrary:
+        pytest.fail("it is asked")
+
+    def find_line(self, order: BuildOrder, root: Path | None, offset: int) -> str:
+        pytest.fail("it is asked")
+
+
 @pytest.mark.parametrize("fields", [{"cflags": "-O3"}, {"unknown": 1}, {"style": "cmake"}, [], "k", None, {"name": {"a": 1}}])
 def test_an_order_that_cannot_be_understood(forkserver: ForkServer, tmp_path: Path, fields: object) -> None:
     """It does not reach the builder."""
     given = order().model_dump(mode="json") | fields if isinstance(fields, dict) else fields
-    with Worker(forkserver, "program", tmp_path, "sim", Limits(), on_build=lambda *_: pytest.fail("it does")) as worker:
+    with Worker(forkserver, "program", tmp_path, "sim", Limits(), builder=Unasked()) as worker:
         assert worker._build(given, 1.0).failure == "the order to build cannot be understood"
         assert worker.builds == []
 

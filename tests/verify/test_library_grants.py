@@ -108,11 +108,15 @@ if [name for name in can if name != "version"] != ["read"]:
 def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None:
     orders: list[int] = []
 
-    def build(order: BuildOrder, code: Path | None, seconds: float) -> BuiltLibrary:
-        orders.append(len(order.cpp[0]))
-        return BuiltLibrary(failure="no")
+    class Counting:
+        def build(self, order: BuildOrder, root: Path | None, seconds: float) -> BuiltLibrary:
+            orders.append(len(order.cpp[0]))
+            return BuiltLibrary(failure="no")
 
-    with Worker(bench._judge.resources.forkserver, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
+        def find_line(self, order: BuildOrder, root: Path | None, offset: int) -> str:
+            return ""
+
+    with Worker(bench._judge.resources.forkserver, "program", tmp_path, "sim", Limits(), builder=Counting()) as worker:
         def ordered(text: str) -> str:
             return worker._build({"style": "tvm", "name": "k", "cpp": [text]}, 1.0).failure
 

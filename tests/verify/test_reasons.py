@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,7 +119,7 @@ def test_what_was_caught_is_told_with_other_reasons(judge: Judge, tmp_path: Path
         (("i < rows * columns;", "i < 0;"), "nothing writes this output: all of it still holds the NaN"),
         (("i < rows * columns;", "i < rows * columns - 37;"), "nothing writes these elements: they still hold the NaN"),
         (("i < rows * columns;", "i < rows * columns - 37;"), "all wrong elements are among the last 37 of 1536 elements"),
-        (("y[i] * scale[i % columns]", "y[i] * scale[i % columns + 32]"), "computed from memory that nothing wrote"),
+        (("y[i] * scale[i % columns]", "(y[i] + out[i]) * scale[i % columns]"), "computed from memory that nothing wrote"),
         (("y[i] * scale", "(y[i] - y[i]) / (y[i] - y[i]) * scale"), "computed, as by 0/0 or inf - inf, or from memory"),
     ],
 )
@@ -192,3 +193,20 @@ def test_kinds_of_inputs_are_described() -> None:
     assert variants.describe("negative" + variants.BEYOND).endswith("small, outside of the range of get_inputs()")
     for variant in (*variants.VALUES, *variants.SMALL, *variants.LIKE_ANOTHER):
         assert variants.describe(variant) != f"inputs {variant}"
+
+
+BEHIND = programs.KERNEL.replace("value > 0.0f", "x[i + 1] * 0.0f + value > 0.0f")
+
+
+def test_a_read_out_of_bounds_is_told_with_its_line(judge: Judge, tmp_path: Path) -> None:
+    """Of a source in a string, and where the program catches what the simulator says."""
+    assert BEHIND != programs.KERNEL
+    text = INLINE.replace("{source}", BEHIND + BRIDGE)
+    plain = CATCHES.replace("{gain}", "gain").replace("except Exception:", "except KeyError:")
+    goes_on = CATCHES.replace("{gain}", "gain").replace("return torch.relu(y * self.scale + x) * gain", "return out", 2)
+    (tmp_path / "new.py").write_text(text + plain)
+    at = rf"kernel gate\w* reads out of bounds: .*, at new.py line {line_of(text, 'x[i + 1]')}"
+    (reason,) = judge.check(tmp_path / "new.py", seeds=1).reasons
+    assert re.search(at, reason)
+    (tmp_path / "new.py").write_text(text + goes_on)
+    assert any(re.search(at, reason) for reason in judge.check(tmp_path / "new.py", seeds=1).reasons)

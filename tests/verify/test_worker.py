@@ -32,7 +32,7 @@ NUMBERS = b", ".join(b'"%d": "x"' % number for number in range(400_000))
 def test_nonsense_without_end_is_refused_at_its_first_word(said: bytes) -> None:
     ours, theirs = socket.socketpair()
     worker = object.__new__(Worker)
-    worker._what, worker._bounds, worker._deadline, worker._on_build = "the program", Limits(), None, None
+    worker._what, worker._bounds, worker._deadline, worker._builder = "the program", Limits(), None, None
     worker._channel, worker.kill = Channel(ours), lambda: None  # type: ignore[method-assign]
 
     def answer() -> None:

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "diagnosis.h"
-#include "race_check.h"
+#include "access_check.h"
 
 __thread uint3 threadIdx;
 __thread uint3 blockIdx;

@@ -30,6 +30,7 @@ constexpr unsigned long kMost = 1ul << 48;       // of one report: a sum must no
 
 struct Block {
   std::size_t span, bytes;                       // whole pages; what was asked for
+  std::size_t skip = 0, most = bytes;            // of these, what kernels may access: `most` bytes behind the first `skip`
 };
 
 // Never destroyed: tensors are freed by static destructors.
@@ -185,7 +186,7 @@ DeviceMap map_device() {
   const Memory& all = memory();
   const std::lock_guard<std::mutex> lock(memory().mutex);
   DeviceMap map{all.base, all.top, {}};
-  for (const auto& [begin, block] : all.blocks) map.blocks.push_back({begin, block.bytes, block.span});
+  for (const auto& [begin, block] : all.blocks) map.blocks.push_back({begin + block.skip, block.most, begin, block.span});
   return map;
 }
 
@@ -234,6 +235,14 @@ void stitchsim_guard(int on) {
     if (now.sa_sigaction != ours.sa_sigaction) memory().before = now;
   }
   stitchsim::settle(memory());
+}
+void stitchsim_bound(const void* begin, unsigned long bytes) {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  const auto at = reinterpret_cast<stitchsim::Address>(begin);
+  auto block = memory().blocks.upper_bound(at);
+  if (block == memory().blocks.begin() || at + bytes > (--block)->first + block->second.bytes) return;
+  block->second.skip = at - block->first;
+  block->second.most = bytes;
 }
 int stitchsim_is_device(const void* pointer) { return stitchsim::is_device(pointer); }
 void stitchsim_open() {

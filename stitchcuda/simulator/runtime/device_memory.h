@@ -25,7 +25,8 @@ __attribute__((visibility("default"))) bool is_device(const void* pointer);
 
 struct DeviceMap {
   struct Block {
-    std::size_t begin, bytes, span;             // `span`: with the guard behind it
+    std::size_t begin, bytes;                   // what kernels may access,
+    std::size_t first, span;                    // and all that belongs to it: a guard is behind it
   };
   std::size_t begin = 0, end = 0;               // all addresses, allocated or not
   std::vector<Block> blocks;                    // by address
@@ -43,6 +44,8 @@ extern "C" {
 __attribute__((visibility("default"))) void* stitchsim_allocate(unsigned long bytes);
 __attribute__((visibility("default"))) void stitchsim_free(void* pointer);
 __attribute__((visibility("default"))) void stitchsim_guard(int on);
+// From now on kernels may access `bytes` at `begin` only of the block that these lie in.
+__attribute__((visibility("default"))) void stitchsim_bound(const void* begin, unsigned long bytes);
 __attribute__((visibility("default"))) int stitchsim_is_device(const void* pointer);
 __attribute__((visibility("default"))) void stitchsim_open();
 __attribute__((visibility("default"))) void stitchsim_close();

@@ -15,7 +15,7 @@
 #include "device_memory.h"
 #include "diagnosis.h"
 #include "kernels.h"
-#include "race_check.h"
+#include "access_check.h"
 #include "stitchsim/launch.h"
 
 namespace stitchsim {
@@ -29,8 +29,23 @@ thread_local cudaError_t last_error = cudaSuccess;
 std::atomic<std::size_t> allowed_dynamic_shared{kSharedByDefault};
 std::atomic<unsigned long> launches{0}, blocks{0};
 
-std::mutex refused_mutex;
-std::string refused;  // why the first launch since `stitchsim_take_refused` was not made
+std::mutex failed_mutex;
+std::string failed;   // why the first launch that failed since `stitchsim_take_failed` did so
+std::string mistake;  // of an earlier launch, where settings are latched
+
+[[noreturn]] void end_with(const std::string& failure, const Settings& settings) {
+  const std::lock_guard<std::mutex> lock(failed_mutex);
+  if (settings.latched && mistake.empty()) mistake = failure;
+  if (failed.empty()) failed = failure;
+  throw std::runtime_error("simulator: " + failure);
+}
+
+void check_for_earlier_mistake() {
+  const std::lock_guard<std::mutex> lock(failed_mutex);
+  if (mistake.empty()) return;
+  if (failed.empty()) failed = mistake;
+  throw std::runtime_error("simulator: after a mistake no kernel can be launched: " + mistake);
+}
 
 cudaError_t judge(const Config& config) {
   const dim3 grid = config.grid, block = config.block;
@@ -43,8 +58,8 @@ cudaError_t judge(const Config& config) {
 }
 
 void note_refused(const Config& config, const char* kernel, cudaError_t error) {
-  const std::lock_guard<std::mutex> lock(refused_mutex);
-  if (refused.empty()) refused = describe_refused(config, kernel, error, allowed_dynamic_shared);
+  const std::lock_guard<std::mutex> lock(failed_mutex);
+  if (failed.empty()) failed = describe_refused(config, kernel, error, allowed_dynamic_shared);
 }
 
 // Blocks are handed out in runs, so that the counter is not fought over and neighbours share a cache.
@@ -88,6 +103,7 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
               std::size_t bytes) {
   if (Block::inside()) fail("a kernel was launched from a kernel; the simulator has no dynamic parallelism");
   if (const cudaError_t error = record_error(judge(config)); error != cudaSuccess) return note_refused(config, kernel, error);
+  check_for_earlier_mistake();
   const Open open;
   unsigned long* looked_at = nullptr;
   if (!count_launch(kernel, reinterpret_cast<const void*>(thread), values, bytes, looked_at)) {
@@ -133,9 +149,10 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
     *looked_at += end_access_check();
     if (const std::string mistake = found_mistake(); failure.empty() && !mistake.empty()) failure = std::string("kernel ") + kernel + " " + mistake;
   }
-  if (failure.empty())
-    if (const std::string overrun = find_overrun(values, bytes); !overrun.empty()) failure = std::string("kernel ") + kernel + " " + overrun;
-  if (!failure.empty()) throw std::runtime_error("simulator: " + failure);
+  // Also after a failure: what lies behind the memory is restored.
+  if (const std::string overrun = find_overrun(values, bytes); failure.empty() && !overrun.empty())
+    failure = std::string("kernel ") + kernel + " " + overrun;
+  if (!failure.empty()) end_with(failure, settings);
   launches++;
   blocks += total;
 }
@@ -211,10 +228,10 @@ void allow_dynamic_shared(std::size_t bytes) {
 
 unsigned long stitchsim_launches() { return stitchsim::launches; }
 unsigned long stitchsim_blocks() { return stitchsim::blocks; }
-const char* stitchsim_take_refused() {
+const char* stitchsim_take_failed() {
   static thread_local std::string taken;
-  const std::lock_guard<std::mutex> lock(stitchsim::refused_mutex);
-  taken = std::move(stitchsim::refused);
-  stitchsim::refused.clear();
+  const std::lock_guard<std::mutex> lock(stitchsim::failed_mutex);
+  taken = std::move(stitchsim::failed);
+  stitchsim::failed.clear();
   return taken.c_str();
 }

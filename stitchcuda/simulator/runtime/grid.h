@@ -38,6 +38,6 @@ __attribute__((visibility("default"))) void allow_dynamic_shared(std::size_t byt
 extern "C" {
 __attribute__((visibility("default"))) unsigned long stitchsim_launches();  // grids run to the end in this process
 __attribute__((visibility("default"))) unsigned long stitchsim_blocks();    // blocks of them
-// Says why the first launch since the last call was not made, for its configuration; "" if there was none.
-__attribute__((visibility("default"))) const char* stitchsim_take_refused();
+// Says why the first launch failed that did so since the last call, for its configuration or a mistake; "" if none did.
+__attribute__((visibility("default"))) const char* stitchsim_take_failed();
 }

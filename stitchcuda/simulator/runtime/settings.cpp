@@ -42,5 +42,6 @@ Settings read_settings() {
 void stitchsim_latch() {
   const stitchsim::Settings* none = nullptr;
   auto* const now = new stitchsim::Settings(stitchsim::of_environment());
+  now->latched = true;
   if (!stitchsim::latched.compare_exchange_strong(none, now)) delete now;  // the first time counts
 }

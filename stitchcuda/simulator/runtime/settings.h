@@ -1,4 +1,5 @@
-// What the environment asks of the simulator, read at every launch until it is latched.
+// What the environment asks of the simulator, read at every launch until it is latched, as it is in a program's process. There a
+// kernel's mistake makes all later launches fail too, as it does on a GPU: a program cannot go on as if nothing had been.
 //   STITCHCUDA_SIM_SCHEDULE  forward (default), reverse, or random:SEED: the order in which blocks and their threads start;
 //                            with an odd seed the order of blocks is a backward one
 //   STITCHCUDA_SIM_CHECK     1: shared memory and cudaMalloc start as NaN patterns (all bits set) instead of leftovers
@@ -17,6 +18,7 @@ struct Settings {
   bool check = false;
   bool refuse_returned = false;
   unsigned threads = 1;
+  bool latched = false;
 };
 
 __attribute__((visibility("default"))) Settings read_settings();

@@ -124,7 +124,8 @@ def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
 
 
 def add_red_zones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies tensors into memory with 512 bytes of poison before and after: a read out of bounds finds no zeros.
+    """Copies tensors into memory with 512 bytes of poison before and after: a read out of bounds finds no zeros. The simulator
+    refuses it.
 
     Tensors that share memory are returned as they are.
     """
@@ -142,6 +143,7 @@ def _red_zoned(tensor: torch.Tensor) -> torch.Tensor:
     poison(whole)
     inside = whole[zone : zone + span]
     inside.copy_(tensor.as_strided((span,), (1,)))
+    loaded_runtime.bound_access(inside.data_ptr(), inside.nbytes)
     return whole.as_strided(tensor.shape, tensor.stride(), zone)
 
 

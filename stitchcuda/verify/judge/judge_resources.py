@@ -41,7 +41,7 @@ from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
+from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.builder_worker import shared_folders
 from stitchcuda.verify.program.trial import Trial
 
@@ -258,13 +258,13 @@ class JudgeResources:
             cache=self.cache, arch=self.arch, home=self.home,
         )  # fmt: skip
 
-    def worker(self, program: Path, secret_inputs: SecretInputs, build: OnBuild | None = None) -> Worker:
+    def worker(self, program: Path, secret_inputs: SecretInputs, builder: Builder | None = None) -> Worker:
         """Starts a worker for a program. It may read the folder of `program`, our libraries, and those that were built for
         it (`verify/processes/worker.py`)."""
         bounds = for_data(self.limits, secret_inputs.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
-        build = build or self.builder.build
-        return Worker(self.forkserver, "program", self.scratch, self.target, bounds, on_build=build, read=read)
+        builder = builder or self.builder
+        return Worker(self.forkserver, "program", self.scratch, self.target, bounds, builder=builder, read=read)
 
     def trial(self, worker: Worker, secret_inputs: SecretInputs) -> Trial:
         """Returns a trial of the program that is to be loaded in `worker`. Call its `forget` when it is no longer needed."""

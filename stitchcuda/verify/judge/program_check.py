@@ -257,7 +257,7 @@ def start_loading(
 ) -> LoadingProgram:
     """Starts to load the program into a new worker, built so that single kernels can be left out. `builder`: a builder for this
     worker alone, needed if another worker is building at the same time."""
-    worker = resources.worker(program, secret_inputs, builder.build if builder else None)
+    worker = resources.worker(program, secret_inputs, builder)
     trial = resources.trial(worker, secret_inputs)
     loading = resources.background.begin(lambda: trial.load(program, masked=True))
     return LoadingProgram(worker, trial, loading, builder)

@@ -90,6 +90,26 @@ class BuildLibrary(Request[BuiltLibrary]):
     home: Path | None
 
 
+@dataclass(frozen=True)
+class FoundLine(Answer):
+    """A place in a program's source, such as "prog.py line 12"; "" where it is not known."""
+
+    place: str
+
+
+@dataclass(frozen=True)
+class FindLine(Request[FoundLine]):
+    """Has the builder say which source line the code `offset` bytes behind the beginning of a simulated library comes from. The
+    rest as for `BuildLibrary`, which built it."""
+
+    order: BuildOrder
+    root: Path
+    cache: Path
+    arch: str
+    home: Path | None
+    offset: int
+
+
 Build = Callable[[BuildOrder], BuiltLibrary]
 """Has an order carried out."""
 

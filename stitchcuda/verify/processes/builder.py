@@ -10,13 +10,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator import library_cache
 from stitchcuda.simulator.torch_extension import version
 from stitchcuda.state import Record
-from stitchcuda.verify.messages.build_orders import BuildLibrary, BuildOrder, BuiltLibrary
+from stitchcuda.verify.messages.build_orders import BuildLibrary, BuildOrder, BuiltLibrary, FindLine
+from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
+
+_LINE_S = 120.0                            # for a build with a table of lines
+_Answer = TypeVar("_Answer")
 
 
 class SimulatorHome(Record):
@@ -58,7 +63,8 @@ class Builder:
             return BuiltLibrary(failure="an order to build before any program was loaded")
         try:
             with self._lock:
-                built = self._ask(BuildLibrary(order, root, self._cache, self._arch, self._home.place), seconds)
+                request = BuildLibrary(order, root, self._cache, self._arch, self._home.place)
+                built = self._ask(request, seconds, f"compiling {order.name[:100]}")
         except WorkerFailed as failure:
             if failure.kind == "error":
                 raise RuntimeError(f"the builder failed:\n{failure}") from failure
@@ -67,18 +73,30 @@ class Builder:
             return replace(built, notes=[self._home.note, *built.notes])
         return built
 
-    def _ask(self, request: BuildLibrary, seconds: float, *, again: bool = True) -> BuiltLibrary:
+    def find_line(self, order: BuildOrder, root: Path | None, offset: int) -> str:
+        """Returns the source line, such as "prog.py line 12", of the code at `offset` in the simulated library built for an
+        order of the program in `root`; "" where it is not found in `_LINE_S` seconds."""
+        if root is None:
+            return ""
+        try:
+            with self._lock:
+                request = FindLine(order, root, self._cache, self._arch, self._home.place, offset)
+                return self._ask(request, _LINE_S, "looking for a source line").place
+        except (WorkerFailed, Unavailable):
+            return ""
+
+    def _ask(self, request: Request[_Answer], seconds: float, doing: str, *, again: bool = True) -> _Answer:
         """Returns the builder's answer. If the process died, it is started again once: somebody may have killed it."""
         if self._worker is None:
             self._worker = self._start()
         if self._stopped:                  # read after the start: `stop` in another thread sets it before it reads `_worker`
             self._worker.child.kill()
         try:
-            return self._worker.ask(request, seconds=seconds, doing=f"compiling {request.order.name[:100]}")
+            return self._worker.ask(request, seconds=seconds, doing=doing)
         except (WorkerFailed, Unavailable) as failure:
             self.close()
             if again and not self._stopped and getattr(failure, "kind", "crash") == "crash":
-                return self._ask(request, seconds, again=False)
+                return self._ask(request, seconds, doing, again=False)
             raise
 
     def stop(self) -> None:

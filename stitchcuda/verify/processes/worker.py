@@ -15,12 +15,12 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -46,8 +46,16 @@ _MOST_FIELDS = 100                         # of a message or an order: more than
 _Answer = TypeVar("_Answer")
 
 
-OnBuild = Callable[[BuildOrder, Path | None, float], BuiltLibrary]
-"""Gets (build order of a program worker, the program's folder, seconds); returns the builder's answer."""
+# A place in a simulated library: what the simulator found wrong, it found there.
+_PLACE = re.compile(r" \[(?P<library>[^\[\]\n]{1,1000})\+0x(?P<offset>[0-9a-f]{1,16})\]")
+
+
+class Builds(Protocol):
+    """What a worker needs of the builder (`verify/processes/builder.py`, which says more). `root`: the program's folder."""
+
+    def build(self, order: BuildOrder, root: Path | None, seconds: float) -> BuiltLibrary: ...
+
+    def find_line(self, order: BuildOrder, root: Path | None, offset: int) -> str: ...
 
 
 class WorkerFailed(Exception):
@@ -79,14 +87,14 @@ class Worker:
         target: Target,
         bounds: Limits,
         *,
-        on_build: OnBuild | None = None,
+        builder: Builds | None = None,
         read: Sequence[Path] = (),
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self.libraries = Path(tempfile.mkdtemp(prefix="libraries-", dir=root))
         self.code: Path | None = None
         self.builds: list[tuple[BuildOrder, BuiltLibrary]] = []
-        self._on_build = on_build
+        self._builder = builder
         self._orders: dict[BuildOrder, int] = {}  # the different orders, with their characters
         self._what = f"the {kind}"
         self._bounds = bounds
@@ -130,7 +138,7 @@ class Worker:
                 raise ForgedMessage
             if "error" in fields:
                 failed = read(Failed, fields)
-                raise WorkerFailed(failed.kind, failed.error[:_MOST_REASON], failed.missing or (), failed.held)
+                raise WorkerFailed(failed.kind, self.name_line(failed.error[:_MOST_REASON]), failed.missing or (), failed.held)
             return read(answer_type(request), fields)
         except ChannelTimeout:
             self.kill()
@@ -152,7 +160,7 @@ class Worker:
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
             if len(message) > _MOST_FIELDS:
                 raise WireError(f"a message of {len(message)} fields")
-            if "build" not in message or self._on_build is None:
+            if "build" not in message or self._builder is None:
                 return message
             started = time.monotonic()
             if building <= 0:
@@ -166,7 +174,7 @@ class Worker:
 
     def _build(self, fields: object, seconds: float) -> BuiltLibrary:
         """Passes an order to the builder, unless it is malformed or the worker has ordered too much already."""
-        assert self._on_build is not None
+        assert self._builder is not None
         try:
             order = BuildOrder.model_validate(fields if isinstance(fields, dict) and len(fields) <= _MOST_FIELDS else None)
         except ValidationError:
@@ -177,8 +185,19 @@ class Worker:
                 most = f"{_MOST_DIFFERENT} builds, with sources of {_MOST_ORDERED >> 20} MiB in all"
                 return BuiltLibrary(failure=f"a program may order {most}, and no more")
             self._orders[order] = size
-        self.builds.append((order, self._on_build(order, self.code, seconds)))
+        self.builds.append((order, self._builder.build(order, self.code, seconds)))
         return self.builds[-1][1]
+
+    def name_line(self, reason: str) -> str:
+        """Returns the reason with the source line of the first place that it names in a simulated library."""
+        place = _PLACE.search(reason)
+        if place is None or self._builder is None:
+            return reason
+        name, offset = Path(place["library"]).name, int(place["offset"], 16)
+        order = next((order for order, built in self.builds if Path(built.path).name == name), None)
+        with self.paused():
+            line = self._builder.find_line(order, self.code, offset) if order is not None else ""
+        return reason[: place.start()] + (f", at {line}" if line else "") + reason[place.end() :]
 
     def _crashed(self, doing: str) -> WorkerFailed:
         """Explains why the worker closed its channel, from its exit status, its supervisor's reason and its output."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.sandbox.removal import remove
+from stitchcuda.simulator import source_lines
 from stitchcuda.simulator.build import SHARED, build_simulated, runtime_library
 from stitchcuda.simulator.compile import CompileError
 from stitchcuda.simulator.includes import inside
@@ -35,7 +36,14 @@ from stitchcuda.tools.build import bindings, masks, nvcc
 from stitchcuda.tools.build.build_flags import FlagRefused, Flags
 from stitchcuda.tools.build.program_sources import is_plain
 from stitchcuda.verify.integrity import screen_native
-from stitchcuda.verify.messages.build_orders import BuildFailed, BuildLibrary, BuildOrder, BuiltLibrary
+from stitchcuda.verify.messages.build_orders import (
+    BuildFailed,
+    BuildLibrary,
+    BuildOrder,
+    BuiltLibrary,
+    FindLine,
+    FoundLine,
+)
 from stitchcuda.verify.messages.request import Answer, Failed, read
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import inline_sources as inline_places
@@ -45,6 +53,7 @@ _MOST_NAME = 200                           # bytes of a file's name; file system
 _MOST_WORD = 3000                          # characters of a path or an option
 _NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}"), "runtime": re.compile("stitchsim")}
 _SUFFIXES = (".cu", ".cc", ".cpp", ".cxx", ".c++")
+_REQUESTS: dict[str, type[BuildLibrary | FindLine]] = {"BuildLibrary": BuildLibrary, "FindLine": FindLine}
 _REGISTRATION = re.compile(r"\bTORCH_LIBRARY\w*\s*\(|\btorch::RegisterOperators\b")
 
 
@@ -80,7 +89,15 @@ class BuilderWorker:
             built = self._failed(str(error), order, root)
         return replace(built, notes=list(digest_seal.notes()))
 
-    def _carry_out(self, order: BuildOrder, root: Path) -> BuiltLibrary:
+    def find_line(self, order: BuildOrder, root: Path, offset: int) -> FoundLine:
+        """Says which line of the program in `root` the code comes from that is at `offset` of the library built for `order`."""
+        root = root.resolve()
+        library = self._carry_out(_check_lengths(order), root, lines=True)
+        found = source_lines.find_line(Path(library.path), offset)
+        texts = functools.partial(_inline_texts, order)
+        return FoundLine(inline_places.describe_place(*found, order, texts, root) if found else "")
+
+    def _carry_out(self, order: BuildOrder, root: Path, *, lines: bool = False) -> BuiltLibrary:
         if not _NAME[order.style].fullmatch(order.name):
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
         if order.style == "runtime":
@@ -92,7 +109,7 @@ class BuilderWorker:
         ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)
         sources = self._find_sources(order, root)
         try:
-            return self._build_library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
+            return self._build_library(order, root, sources, (cflags, cuda_flags, ldflags), includes, lines)
         except (CompileError, BuildFailed, Unsupported) as error:
             if not order.skip:             # a build with switches uses the same files as the build without
                 self._remove_inline(sources)
@@ -103,13 +120,20 @@ class BuilderWorker:
             raise Unsupported(error.construct, *(found or (error.file, error.line))) from error
 
     def _build_library(
-        self, order: BuildOrder, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
+        self,
+        order: BuildOrder,
+        root: Path,
+        sources: list[Path],
+        flags: tuple[tuple[str, ...], ...],
+        includes: tuple[Path, ...],
+        lines: bool,
     ) -> BuiltLibrary:
         cflags, cuda_flags, ldflags = flags
         # A program with inline sources alone needs no file of the folder that it is in: its compilers do not see that folder.
         home = root if order.sources or any(inside(folder, (root,)) for folder in includes) else self._inline
         if self._target == "sim":
-            return self._build_simulated(order, sources, (*cflags, *cuda_flags), includes, (home,) if home is root else ())
+            within = (home,) if home is root else ()
+            return self._build_simulated(order, sources, (*cflags, *cuda_flags), includes, within, lines)
         beside: tuple[Path, ...] = ()
         if order.skip:
             folder = self._cache / "masked"
@@ -132,24 +156,34 @@ class BuilderWorker:
         return BuiltLibrary(path=str(built.path))
 
     def _build_simulated(
-        self, order: BuildOrder, sources: list[Path], flags: Sequence[str], includes: Sequence[Path], within: Sequence[Path]
+        self,
+        order: BuildOrder,
+        sources: list[Path],
+        flags: Sequence[str],
+        includes: Sequence[Path],
+        within: Sequence[Path],
+        lines: bool,
     ) -> BuiltLibrary:
         cache = self._cache / "simulator"
         known = tuple(flag for flag in dict.fromkeys(flags) if flag.startswith(("-D", "-U", "-I")))
-        if order.style == "tvm":
-            library = build_simulated(
-                sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
-            )  # fmt: skip
-        else:
+        build = build_simulated if order.style == "tvm" else build_torch_extension
+        if order.style == "torch":
             if not order.module:
                 raise Unsupported("an extension that is no Python module", order.name, 1)
             for source in sources:
                 text = source.read_text(encoding="utf-8", errors="replace")
                 if (found := _REGISTRATION.search(masked(text))) is not None:
                     raise Unsupported("an operator registered with torch's dispatcher", source, line_of(text, found.start()))
-            library = build_torch_extension(
-                sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
-            )  # fmt: skip
+        library = build(
+            sources,
+            name=order.name,
+            cache=cache,
+            home=self._home,
+            include_dirs=includes,
+            flags=known,
+            within=within,
+            lines=lines,
+        )
         return BuiltLibrary(path=str(library), runtime=str(runtime_library(cache, self._home)))
 
     def _find_sources(self, order: BuildOrder, root: Path) -> list[Path]:
@@ -274,8 +308,12 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         message = channel.receive()
         token = message.pop("id")
         try:
-            asked = read(BuildLibrary, {name: value for name, value in message.items() if name != "do"})
-            built: Answer = BuilderWorker(target, asked.cache, asked.arch, asked.home).build(asked.order, asked.root)
+            asked = read(_REQUESTS[message.pop("do")], message)
+            worker = BuilderWorker(target, asked.cache, asked.arch, asked.home)
+            if isinstance(asked, FindLine):
+                answer: Answer = worker.find_line(asked.order, asked.root, asked.offset)
+            else:
+                answer = worker.build(asked.order, asked.root)
         except Exception:
-            built = Failed(traceback.format_exc())
-        channel.send({**vars(built), "id": token})
+            answer = Failed(traceback.format_exc())
+        channel.send({**vars(answer), "id": token})

@@ -66,7 +66,7 @@ def describe_failure(error: BaseException, folder: Path) -> Failed:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
     launch = launch_failures.find()
-    cause = f"; {launch}" if launch else launch_failures.explain(text) if "CUDA error" in text else ""
+    cause = f"; {launch}" if launch and launch not in text else launch_failures.explain(text) if "CUDA error" in text else ""
     said = f": {text[:1500]}" if text != type(error).__name__ else ""
     return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}{said}{cause}")
 

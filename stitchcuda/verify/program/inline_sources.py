@@ -37,11 +37,15 @@ def first_error(log: str, order: BuildOrder, make_texts: Callable[[], Mapping[st
         first = linked[0] if linked else next((line for line in lines if "error" in line.lower()), lines[0])
         return first.strip()[:_LONGEST_ERROR] + (_TWICE if linked and "PyInit_" in first else "")
     file, line = found["file"], int(found["nvcc"] or found["gcc"])
+    return f"{describe_place(file, line, order, make_texts, root)}: {found['what'].strip()}"[:_LONGEST_ERROR]
+
+
+def describe_place(file: str, line: int, order: BuildOrder, make_texts: Callable[[], Mapping[str, str]], root: Path) -> str:
+    """Returns "FILE line N" as the author knows it of a line that a compiler names. The rest as for `first_error`."""
     place: tuple[str, int] | None = (file, line)
     if order.inline and Path(file).name in ("main.cpp", "cuda.cu"):
         place = find_author_place(Path(file).name, line, order, make_texts(), root)
-    where = f"{place[0]} line {place[1]}" if place else f"the bindings that load_inline({order.name!r}) writes"
-    return f"{where}: {found['what'].strip()}"[:_LONGEST_ERROR]
+    return f"{place[0]} line {place[1]}" if place else f"the bindings that load_inline({order.name!r}) writes"
 
 
 def find_author_place(

@@ -36,7 +36,7 @@ def find() -> str:
     """Returns a sentence on a launch that failed since the last call of this function, or "". On a GPU the error remains until
     somebody takes it, such as torch after its next kernel."""
     if _runtime is None:
-        return loaded_runtime.take_refused_launch()
+        return loaded_runtime.take_failed_launch()
     if not (code := int(_runtime.cudaPeekAtLastError())):
         return ""
     text = _runtime.cudaGetErrorString(code).decode(errors="replace")

@@ -276,7 +276,7 @@ class Trial:
             self.remark(remark)
         reasons = list(found.reasons)
         if reasons and isinstance(answer.reply, Called) and answer.reply.failed_launch:
-            reasons.append(answer.reply.failed_launch[:_MOST_SAID])
+            reasons.append(self._worker.name_line(answer.reply.failed_launch[:_MOST_SAID]))
         return list(found.errors), reasons
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:

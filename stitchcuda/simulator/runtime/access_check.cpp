@@ -1,4 +1,4 @@
-#include "race_check.h"
+#include "access_check.h"
 
 #include <dlfcn.h>
 
@@ -104,11 +104,12 @@ bool look_for_bounds(std::uintptr_t begin, std::size_t bytes, bool writes, const
   }
   if (begin < all.device.begin || begin >= all.device.end) return false;
   const auto& blocks = all.device.blocks;
-  const auto next = std::upper_bound(blocks.begin(), blocks.end(), begin, [](std::uintptr_t at, const auto& block) { return at < block.begin; });
-  if (next == blocks.begin() || begin >= std::prev(next)->begin + std::prev(next)->span) {
+  const auto next = std::upper_bound(blocks.begin(), blocks.end(), begin, [](std::uintptr_t at, const auto& block) { return at < block.first; });
+  if (next == blocks.begin() || begin >= std::prev(next)->first + std::prev(next)->span) {
     tell("memory that is not allocated");
-  } else if (const auto& block = *std::prev(next); begin + bytes > block.begin + block.bytes) {
-    tell("byte " + std::to_string(begin + bytes - 1 - block.begin) + " of device memory that has " + std::to_string(block.bytes) + " bytes");
+  } else if (const auto& block = *std::prev(next); begin < block.begin || begin + bytes > block.begin + block.bytes) {
+    const long byte = static_cast<long>((begin < block.begin ? begin : begin + bytes - 1) - block.begin);
+    tell("byte " + std::to_string(byte) + " of device memory that has " + std::to_string(block.bytes) + " bytes");
   }
   return true;
 }
