@@ -64,7 +64,7 @@ def build_simulated(
     """Returns the path of the library made from `sources` (.cu, and .cc or .cpp bindings), built if it is not in the cache.
 
     `flags` go to the compiler as they are. Sources may include files of their own folders, of `include_dirs` and of `within`
-    only. `lines`: with a table of source lines, as `source_lines.py` needs it. Raises `Unsupported` for what the simulator
+    only. `lines`: with a table of source lines (`simulator/source_lines.py`). Raises `Unsupported` for what the simulator
     cannot run, `CompileError` for what does not compile, `Unavailable` without a compiler or CUDA headers.
     """
     cache = cache.resolve()

@@ -46,6 +46,14 @@ RACES = {
         if (threadIdx.x < 16) s[threadIdx.x] = make_float4(1, 2, 3, 4);
         y[threadIdx.x] = ((float*)s)[threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
     ),
+    "a half of a word, then the word": (
+        """__global__ void k(float* y) { __shared__ __half h[64]; h[threadIdx.x] = __float2half((float)threadIdx.x);
+        y[threadIdx.x] = ((float*)h)[threadIdx.x / 2]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
+    "a byte of its neighbour": (
+        "__global__ void k(float* y, unsigned char* b) { b[threadIdx.x] = threadIdx.x + 1; b[threadIdx.x ^ 3] += 2; }",
+        "k<<<1, 64>>>((float*)c, (unsigned char*)d);", "device memory"
+    ),
     "a fence orders no shared memory": (
         """__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = 1; __threadfence();
         y[threadIdx.x] = s[63 - threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
@@ -72,6 +80,15 @@ NONE = {
     "halves of a word": (
         """__global__ void k(float* y) { __shared__ __half h[64]; h[threadIdx.x] = __float2half(1.f); __syncthreads();
         y[threadIdx.x] = __half2float(h[63 - threadIdx.x]); }""", "k<<<1, 64>>>((float*)c);"
+    ),
+    "halves of a word, in place": (
+        """__global__ void k(float* y, __half* h) { int i = blockIdx.x * 64 + threadIdx.x;
+        h[i] = __hadd(h[i], __float2half(1.f)); }""", "k<<<4, 64>>>((float*)c, (__half*)d);"
+    ),
+    "bytes in place, and a word of them by its owner": (
+        """__global__ void k(float* y, unsigned char* b) { b[threadIdx.x] = 255 - b[threadIdx.x]; __syncthreads();
+        if (threadIdx.x < 16) ((unsigned*)b)[threadIdx.x] += 1; }""",
+        "k<<<1, 64>>>((float*)c, (unsigned char*)d);"
     ),
     "the last block": (
         """__device__ unsigned count = 0;
@@ -146,9 +163,10 @@ INSIDE = "extern __shared__ float s[]; s[threadIdx.x / 2] = 0; y[threadIdx.x] = 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_an_access_out_of_bounds_is_found(tmp_path: Path, name: str) -> None:
     statement, told = OUTSIDE[name]
-    kernel = f"__global__ void k(float* y, float* d) {{ {statement} }}"
-    program = load(tmp_path, runs(kernel, f"{HELD} k<<<1, 64, 128>>>((float*)c, d);"))
-    with pytest.raises(RuntimeError, match=rf"kernel k {told}.* \[.*\+0x[0-9a-f]+\]"):
+    # Under another name: the first accesses of all kernels of a name are looked at for races.
+    kernel = f"__global__ void reach(float* y, float* d) {{ {statement} }}"
+    program = load(tmp_path, runs(kernel, f"{HELD} reach<<<1, 64, 128>>>((float*)c, d);"))
+    with pytest.raises(RuntimeError, match=rf"kernel reach {told}.* \[.*\+0x[0-9a-f]+\]"):
         program(torch.zeros(64), None, torch.zeros(128))
 
 

@@ -23,15 +23,17 @@ struct Access {
   unsigned epoch = 0, turn = 0;                 // barriers of the block, operations of the warp before it
   int thread = 0, warp = 0;                     // kSeveral: more than one
   unsigned char bytes = 0;                      // of the word, as bits; 0: nobody
+  bool writes = false;
 };
-struct Word {
+struct Word {                                   // accesses that begin at one address
   Access write, read;
-  bool shared = false;
+  bool divided = false;                         // of an address divisible by kWord: others of the word have accesses too
 };
 struct Doubt {                                  // a write that races unless it changes nothing
   std::uintptr_t word = 0;
   unsigned char before[kWord];
   std::string text;
+  bool shared;
 };
 
 struct Check {
@@ -90,7 +92,21 @@ std::string place(const void* caller) {
   return std::string(" [") + info.dli_fname + offset;
 }
 
-// Whether an access lies in device memory; if so, and in no block of it, that is told.
+// The block of device memory that an address belongs to, or null.
+const DeviceMap::Block* block_of(std::uintptr_t at) {
+  const auto& blocks = check().device.blocks;
+  const auto next = std::upper_bound(blocks.begin(), blocks.end(), at, [](std::uintptr_t one, const auto& block) { return one < block.first; });
+  return next == blocks.begin() || at >= std::prev(next)->first + std::prev(next)->span ? nullptr : &*std::prev(next);
+}
+
+// Says which byte an address of device memory is; negative: before the memory that it belongs to.
+std::string device_byte(std::uintptr_t at) {
+  const auto* const block = block_of(at);
+  if (block == nullptr) return "device memory that is not allocated";
+  return "byte " + std::to_string(static_cast<long>(at - block->begin)) + " of device memory that has " + std::to_string(block->bytes) + " bytes";
+}
+
+// Whether an access lies in device memory; if so, and not within one block of it, that is told.
 bool look_for_bounds(std::uintptr_t begin, std::size_t bytes, bool writes, const void* caller) {
   Check& all = check();
   const auto tell = [&](const std::string& what) {
@@ -103,14 +119,9 @@ bool look_for_bounds(std::uintptr_t begin, std::size_t bytes, bool writes, const
     return false;
   }
   if (begin < all.device.begin || begin >= all.device.end) return false;
-  const auto& blocks = all.device.blocks;
-  const auto next = std::upper_bound(blocks.begin(), blocks.end(), begin, [](std::uintptr_t at, const auto& block) { return at < block.first; });
-  if (next == blocks.begin() || begin >= std::prev(next)->first + std::prev(next)->span) {
-    tell("memory that is not allocated");
-  } else if (const auto& block = *std::prev(next); begin < block.begin || begin + bytes > block.begin + block.bytes) {
-    const long byte = static_cast<long>((begin < block.begin ? begin : begin + bytes - 1) - block.begin);
-    tell("byte " + std::to_string(byte) + " of device memory that has " + std::to_string(block.bytes) + " bytes");
-  }
+  const auto* const block = block_of(begin);
+  if (block == nullptr || begin < block->begin) tell(device_byte(begin));
+  else if (begin + bytes > block->begin + block->bytes) tell(device_byte(begin + bytes - 1));
   return true;
 }
 
@@ -123,26 +134,39 @@ void settle() {
   Check& all = check();
   for (const Doubt& doubt : all.doubts)
     if (std::memcmp(doubt.before, reinterpret_cast<const void*>(doubt.word), kWord) != 0)
-      report(all.words[doubt.word].shared, doubt.text);
+      report(doubt.shared, doubt.text);
   all.doubts.clear();
+}
+
+// Finds the earlier access, if any, that one of some `bytes` of the word at `word` races with.
+const Access* find_racing(std::uintptr_t word, unsigned char bytes, bool writes, bool shared, unsigned turn) {
+  Check& all = check();
+  const auto races = [&](const Access& other) { return (other.bytes & bytes) != 0 && !in_order(other, turn, shared); };
+  const bool divided = all.words[word].divided;
+  for (std::uintptr_t begin = word; begin < word + (divided ? kWord : 1); begin++) {
+    const auto found = all.words.find(begin);
+    if (found == all.words.end()) continue;
+    if (races(found->second.write)) return &found->second.write;
+    if (writes && races(found->second.read)) return &found->second.read;
+  }
+  return nullptr;
 }
 
 void look_for_races(std::uintptr_t word, unsigned char bytes, bool writes, bool shared, const void* caller) {
   Check& all = check();
-  Word& one = all.words[word];
-  one.shared = shared;
+  const std::uintptr_t begin = word + __builtin_ctz(bytes);
+  if (begin != word) all.words[word].divided = true;
+  Word& one = all.words[begin];
   if (all.turns.size() <= static_cast<std::size_t>(here.warp)) all.turns.resize(here.warp + 1);
   const unsigned turn = all.turns[here.warp];
-  const auto races = [&](const Access& other) { return (other.bytes & bytes) != 0 && !in_order(other, turn, shared); };
-  const Access* const other = races(one.write) ? &one.write : writes && races(one.read) ? &one.read : nullptr;
-  if (other != nullptr) {
+  if (const Access* const other = find_racing(word, bytes, writes, shared, turn)) {
     const bool same_block = other->block == all.block;
-    const std::string text = std::string("has a race in ") + (shared ? "shared" : "device") + " memory: " + thread_here() +
+    const std::string text = "has a race in " + (shared ? "shared memory" : device_byte(begin)) + ": " + thread_here() +
         (writes ? " writes" : " reads") + " what " + name(*other) +
-        (same_block ? " of the same block " : " of another block ") + (other == &one.write ? "wrote" : "read") +
+        (same_block ? " of the same block " : " of another block ") + (other->writes ? "wrote" : "read") +
         (same_block ? " since the last barrier" : "") + place(caller);
     if (writes) {
-      Doubt doubt{word, {}, text};
+      Doubt doubt{word, {}, text, shared};
       std::memcpy(doubt.before, reinterpret_cast<const void*>(word), kWord);
       all.doubts.push_back(doubt);
     } else {
@@ -154,6 +178,7 @@ void look_for_races(std::uintptr_t word, unsigned char bytes, bool writes, bool 
   if (again && mine.thread != here.thread) mine.thread = kSeveral;
   else if (!again) mine.thread = here.thread;
   mine.warp = again && mine.warp != here.warp ? kSeveral : here.warp;
+  mine.writes = writes;
   mine.bytes = again ? mine.bytes | bytes : bytes;
   mine.block = all.block;
   mine.epoch = all.epoch;

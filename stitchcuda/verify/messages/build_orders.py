@@ -92,7 +92,7 @@ class BuildLibrary(Request[BuiltLibrary]):
 
 @dataclass(frozen=True)
 class FoundLine(Answer):
-    """A place in a program's source, such as "prog.py line 12"; "" where it is not known."""
+    """A place in a program's source, a file with its line; "" where it is not known."""
 
     place: str
 

@@ -74,7 +74,7 @@ class Builder:
         return built
 
     def find_line(self, order: BuildOrder, root: Path | None, offset: int) -> str:
-        """Returns the source line, such as "prog.py line 12", of the code at `offset` in the simulated library built for an
+        """Returns the source line, as "FILE line N", of the code at `offset` in the simulated library built for an
         order of the program in `root`; "" where it is not found in `_LINE_S` seconds."""
         if root is None:
             return ""
