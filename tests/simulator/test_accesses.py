@@ -47,7 +47,7 @@ RACES = {
         y[threadIdx.x] = ((float*)s)[threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
     ),
     "a half of a word, then the word": (
-        """__global__ void k(float* y) { __shared__ __half h[64]; h[threadIdx.x] = __float2half((float)threadIdx.x);
+        """__global__ void k(float* y) { __shared__ unsigned short h[64]; h[threadIdx.x] = threadIdx.x;
         y[threadIdx.x] = ((float*)h)[threadIdx.x / 2]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
     ),
     "a byte of its neighbour": (
