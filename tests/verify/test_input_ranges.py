@@ -138,8 +138,9 @@ def test_zeros_by_chance_do_not_stay() -> None:
 
 
 def test_what_stays_sorted_or_a_mask_is_named() -> None:
-    given = (torch.randn(8, 16), torch.randint(9, (32,)).sort().values, (torch.rand(8, 16) < 0.5).float())
-    assert ranges(given, given).notes == (
+    ids = torch.randint(9, (32,)).sort().values
+    draws = [(torch.randn(8, 16), ids, (torch.rand(8, 16) < 0.5).float()) for _ in range(2)]
+    assert ranges(*draws).notes == (
         "limited: input 1 stays sorted, as get_inputs() gives it: a program may rely on that",
         "limited: input 2 holds zeros and ones only, as get_inputs() gives it: a program may rely on that",
     )

@@ -281,13 +281,13 @@ def with_ties(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: Tensor, number: int = 0) -> Tensor:
-    """Returns the tensor with each of these values in about one of 64 elements, and in one at least."""
+    """Returns the tensor with each of these values in about one of 64 elements, and in one at least. Zeros stay."""
     made = tensor.detach().clone().contiguous()
     count = max(1, tensor.numel() // 64)
     places = torch.randperm(tensor.numel(), generator=generator, device=generator.device).to(tensor.device)
     for position, value in enumerate(values):
         made.view(-1)[places[position * count : (position + 1) * count]] = value
-    return like(tensor, made)
+    return like(tensor, torch.where(tensor == 0, tensor, made))
 
 
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
@@ -325,10 +325,10 @@ def with_large_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def with_huge_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with 128 in up to four elements."""
+    """Returns the tensor with 128 in up to four elements. Zeros stay."""
     made = tensor.detach().clone().contiguous()
     made.view(-1)[torch.randint(made.numel(), (4,), generator=generator, device=generator.device).to(made.device)] = _HUGE
-    return like(tensor, made)
+    return like(tensor, torch.where(tensor == 0, tensor, made))
 
 
 def _choose_many(tensor: Tensor, generator: torch.Generator) -> Tensor:
