@@ -88,6 +88,14 @@ def test_integers_are_exact() -> None:
     assert "1 of 2 elements differ" in result.note
 
 
+def test_booleans_are_zeros_and_ones() -> None:
+    right = torch.tensor([True, False, True])
+    odd = torch.tensor([255, 0, 1], dtype=torch.uint8).view(torch.bool)
+    allowed = bound.bound([right], [right])
+    assert bound.judge("output", right.clone(), right, right, allowed).ok
+    assert "neither 0 nor 1" in bound.judge("output", odd, right, right, allowed).note
+
+
 def test_empty_outputs_have_nothing_to_be_wrong() -> None:
     own = torch.empty(0, 3)
     assert bound.judge("output", own, own, own.double(), bound.bound([own], [own.double()])).ok

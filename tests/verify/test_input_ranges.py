@@ -9,12 +9,24 @@ import pytest
 import torch
 
 from stitchcuda.verify.inputs import secret_inputs, variants
-from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges, is_narrow, leave_range, with_rows_of_zeros
+from stitchcuda.verify.inputs.input_ranges import (
+    InputRanges,
+    RangeTests,
+    can_grow,
+    find_ranges,
+    is_narrow,
+    leave_range,
+    with_constant_rows,
+    with_large_values,
+    with_nonfinite,
+    with_rows_of_zeros,
+    with_ties,
+)
 from stitchcuda.verify.inputs.integer_values import IntegerUses
 from stitchcuda.verify.inputs.reference_requests import Expect
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.messages.tensor_block import unpack
-from tests.verify.references import asking, source
+from tests.verify.references import asking, loaded_worker, source
 
 
 def left(tensor: torch.Tensor) -> torch.Tensor:
@@ -91,7 +103,7 @@ def ranges(*draws: Any, refused: Any = ()) -> InputRanges:
     def stands(arguments: Any) -> bool:
         return not any(bool(refuses(arguments[0])) for refuses in refused)
 
-    return find_ranges(lambda: (next(given), {}), stands, torch.Generator().manual_seed(0))
+    return find_ranges(lambda: (next(given), {}), RangeTests(stands, stands_zeros=stands), torch.Generator().manual_seed(0))
 
 
 def test_each_input_is_tried() -> None:
@@ -123,6 +135,15 @@ def test_zeros_by_chance_do_not_stay() -> None:
         found = ranges((first,), (second,))
         assert not found.still
         assert not [note for note in found.notes if "zeros" in note]
+
+
+def test_what_stays_sorted_or_a_mask_is_named() -> None:
+    ids = torch.randint(9, (32,)).sort().values
+    draws = [(torch.randn(8, 16), ids, (torch.rand(8, 16) < 0.5).float()) for _ in range(2)]
+    assert ranges(*draws).notes == (
+        "limited: input 1 stays sorted, as get_inputs() gives it: a program may rely on that",
+        "limited: input 2 holds zeros and ones only, as get_inputs() gives it: a program may rely on that",
+    )
 
 
 def test_inputs_that_share_memory_are_named() -> None:
@@ -175,12 +196,100 @@ def test_an_integer_that_the_host_reads_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("result", "tried"), [
     ("x.relu()", True), ("x.amax(-1)", True), ("x.max()", True), ("nn.functional.max_pool1d(x, 2)", True),
-    ("x.argmax(-1)", False), ("x.topk(2).values", False), ("x.max(-1).values", False), ("x.sort(-1).values", False),
-    ("(x > 0).int()", False),
+    ("x.argmax(-1)", True), ("x.topk(2).values", True), ("x.max(-1)", True), ("x.sort(-1).values", True),
+    ("(x > 0).int()", True), ("x.sort(dim=-1, stable=True)", True), ("x.sort(-1)", False), ("x.topk(2)", False),
+    ("x.gather(1, x.topk(2).indices)", False), ("nn.functional.max_pool1d(x, 2, return_indices=True)", False),
+    ("x.median(-1)", False), ("x.cummax(-1)", False),
 ])  # fmt: skip
-def test_ties_are_not_made_where_they_can_be_broken(tmp_path: Path, result: str, tried: bool) -> None:
+def test_ties_are_not_made_where_torch_leaves_them_open(tmp_path: Path, result: str, tried: bool) -> None:
     sets, *_ = values(tmp_path, result, "[torch.randn(8, 16)]")
     assert any(bool((given[0] == 0).all(1).any()) for given in sets) == tried
+
+
+def test_lines_hold_their_largest_value_several_times() -> None:
+    x = torch.randn(32, 48, 20)
+    made = with_ties(x, torch.Generator().manual_seed(0))
+    for axis in range(3):
+        for value in (made.amax(axis, keepdim=True), made.amin(axis, keepdim=True)):
+            assert bool(((made == value).sum(axis) > 1).any())
+    assert int((made == x).sum()) > 0.5 * x.numel()
+    line = with_ties(torch.randn(64), torch.Generator().manual_seed(0))
+    assert int((line == line.max()).sum()) > 1
+
+
+def test_rows_and_planes_hold_one_small_power_of_two() -> None:
+    x = torch.randn(8, 6, 10, 16).abs()
+    made = with_constant_rows(x, torch.Generator().manual_seed(0))
+    value = 2.0**-10 if float(x.square().mean()) >= 1 else 2.0**-11
+    same = made == value
+    assert bool(same.all(-1).any())
+    assert bool(same.flatten(2).all(-1).any())
+    assert int(same.flatten(1).all(-1).sum()) == 1
+    assert bool((with_constant_rows(-x, torch.Generator().manual_seed(0)) < 0).all())
+
+
+def test_nonfinite_values_are_few() -> None:
+    x = torch.randn(16, 32)
+    made = with_nonfinite((torch.nan, torch.inf, -torch.inf), torch.Generator().manual_seed(0), x)
+    assert [int(found.sum()) for found in (made.isnan(), made.isposinf(), made.isneginf())] == [8, 8, 8]
+    assert torch.equal(made[made.isfinite()], x[made.isfinite()])
+
+
+def test_integers_grow_so_that_their_sum_exceeds_32_bits() -> None:
+    x = torch.randint(1, 1000, (4, 256))
+    assert can_grow(x)
+    made = with_large_values(x, torch.Generator().manual_seed(0))
+    assert int(made.max()) <= 2**30
+    assert bool((made.sum(-1) > 2**31).all())
+    for tensor in (torch.randint(2, (4, 64)), torch.arange(64), torch.randn(4, 64)):
+        assert not can_grow(tensor)
+
+
+def found_ranges(folder: Path, result: str, inputs: str = "[torch.randn(32, 24)]", *, names: str = "x") -> InputRanges:
+    worker = loaded_worker(folder, source(result, inputs, names=names))
+    made = secret_inputs.draw(worker.answer)
+    secret_inputs.extend(worker.answer, made, 2)
+    assert worker._ranges is not None
+    return worker._ranges
+
+
+@pytest.mark.parametrize(("result", "huge"), [("x.softmax(-1)", True), ("x.exp()", False), ("x.logsumexp(-1)", True)])
+def test_exponentials_overflow_where_the_reference_stands_it(tmp_path: Path, result: str, huge: bool) -> None:
+    assert found_ranges(tmp_path, result, "[torch.rand(32, 24)]").huge == ({0} if huge else set())
+
+
+NORM = "(x - x.mean(-1, keepdim=True)) / "
+
+
+@pytest.mark.parametrize(("result", "constant"), [
+    ("nn.functional.layer_norm(x, (24,))", True), ("(x - x.amin(-1, keepdim=True)) / (x.amax() + 1e-8)", True),
+    (NORM + "(x.std(-1, keepdim=True) + 1e-8)", False), (NORM + "(x.var(-1, keepdim=True) + 1e-5).sqrt()", True),
+    ("x / (x.std(-1, keepdim=True) + 1e-3)", True), (NORM + "x.std(-1, keepdim=True)", False),
+])  # fmt: skip
+def test_constant_rows_are_tried_where_rounding_does_not_decide(tmp_path: Path, result: str, constant: bool) -> None:
+    assert found_ranges(tmp_path, result).constant == ({0} if constant else set())
+
+
+@pytest.mark.parametrize(("result", "found"), [
+    ("torch.nan_to_num(x, 0.5, 8.0, -8.0)", 3), ("torch.nan_to_num(x.clamp(-3, 3))", 0), ("torch.where(x.isnan(), 0, x)", 1),
+    ("torch.where(torch.isfinite(x), x, torch.zeros_like(x))", 3), ("x.nansum(-1)", 1), ("x.relu()", 0),
+    ("torch.nan_to_num(x.softmax(-1))", 0), ("torch.where(x != x, 0, x)", 1), ("x.masked_fill(x.isinf(), 0)", 2),
+])  # fmt: skip
+def test_nan_is_tried_where_the_reference_looks_for_it(tmp_path: Path, result: str, found: int) -> None:
+    assert len(found_ranges(tmp_path, result).nonfinite.get(0, ())) == found
+
+
+@pytest.mark.parametrize(("result", "blank"), [
+    ("x / x.abs().amax().clamp(min=1e-8)", True), ("x / x.norm()", False), ("x + 1", True), ("x.log_softmax(-1)", True),
+])  # fmt: skip
+def test_inputs_of_zeros_are_tried(tmp_path: Path, result: str, blank: bool) -> None:
+    assert found_ranges(tmp_path, result).blank == ({0} if blank else set())
+    ask = asking(tmp_path / "again", source(result, "[torch.randn(32, 24)]"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 1)
+    drawn = list(secret_inputs.draw_blank(ask, made))
+    assert [given.variant for given in drawn] == (["blank"] if blank else [])
+    assert not any(bool(unpack(given.inputs, "cpu")[0].any()) for given in drawn)
 
 
 def test_a_crash_beyond_the_range_ends_such_tries(tmp_path: Path) -> None:

@@ -164,6 +164,14 @@ def test_a_bool_is_true_or_false() -> None:
     assert back.view(torch.uint8).tolist() == [0, 1, 1, 1]
 
 
+def test_the_bools_of_an_answer_are_as_written() -> None:
+    """They are not mended before they are judged."""
+    odd = torch.tensor([0, 1, 2, 255], dtype=torch.uint8).view(torch.bool)
+    room = tensor_block.new_block(4096, "cpu")
+    answer = room.with_layout(tensor_block.fill(room, [odd]))
+    assert unpack(answer, "cpu", answer=True)[0].view(torch.uint8).tolist() == [0, 1, 2, 255]
+
+
 @pytest.mark.parametrize("tensors", [[torch.arange(9), torch.randn(3)], [], [torch.empty(0, 2)]])
 def test_a_block_in_a_file(tensors: list[torch.Tensor], tmp_path: Path) -> None:
     block = pack(tensors, "cpu")

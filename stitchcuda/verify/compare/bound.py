@@ -130,6 +130,8 @@ def judge(
         return refused(f"has shape {tuple(given.shape)} where the reference has {tuple(expected.shape)}")
     if given.dtype != expected.dtype:
         return refused(f"has dtype {_name(given.dtype)} where the reference has {_name(expected.dtype)}")
+    if given.dtype is torch.bool and bool((given.view(torch.uint8) > 1).any()):
+        return refused("has booleans whose byte is neither 0 nor 1, as in memory that nothing wrote")
     if eps(expected.dtype) == 0.0:
         differs = _signed(given) != _signed(expected)
         wrong, note = int(differs.sum()), ""

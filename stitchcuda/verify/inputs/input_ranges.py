@@ -1,14 +1,15 @@
 """Which values an input may take: as its own show, and outside of the range that get_inputs() happens to show.
 
 A program that is right only in that range (a copy in place of ReLU, where all inputs are in [0, 1]) is wrong. So constants
-become generic, values get the other sign, and rows become zero, wherever the reference stands it, which is found out by trying,
-once. Infinities, NaN, and zeros that every draw has in the same places are structure and stay. Pure functions on tensors;
-whoever calls them runs the reference. Where to look next: `verify/inputs/variants.py` (which uses the ranges),
-`verify/reference/reference_worker.py` (who tries).
+become generic, values get the other sign, and rows become zero, constant or tied, wherever the reference stands it, which is
+found out by trying, once. Infinities, NaN, and zeros that every draw has in the same places are structure and stay. Pure
+functions on tensors; whoever calls them runs the reference. Where to look next: `verify/inputs/variants.py` (which uses the
+ranges), `verify/reference/range_search.py` (who tries).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,10 @@ _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of 
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
 _SMALL, _SMALL_HALF, _LARGE = 2.0**-30, 2.0**-20, 8.0  # size of small rows, of those in float16, and of large values
 _NOT_ZERO = 0.75                           # of the probabilities
-_SMALL_ROWS, _ZERO_ROWS = 1 / 8, 1 / 16    # of the rows
+_SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS = 1 / 8, 1 / 16, 1 / 8  # of the rows
+_CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
+_HUGE = 128.0                              # of float32, e^89 overflows
+_WIDE = 2**30                              # of integers that grow
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 
@@ -46,15 +50,22 @@ Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 class InputRanges:
     """What may be done to input tensors, by their number (see `replace_numbered`).
 
-    `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`: rows may be zero, or many times smaller.
-    `large`: all values may be larger. `uses`: of integers. `ties`: an operator tells equal values apart, in any way. `still`:
-    true where an element keeps its value. `notes`: on what stays as it is.
+    `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `constant`: rows may be zero, many times
+    smaller, or of one small value. `tied`: the largest and smallest values may be there several times. `blank`: all values may
+    be zero. `nonfinite`: values may be these. `large`: all values may be larger, or some integers; `huge`: a few floats so
+    large that their exponential overflows. `uses`: of integers. `ties`: an operator tells equal values apart, or integers are
+    among the outputs. `still`: true where an element keeps its value. `notes`: on what stays as it is.
     """
 
     free: frozenset[int] = frozenset()
     zeros: frozenset[int] = frozenset()
     small: frozenset[int] = frozenset()
+    constant: frozenset[int] = frozenset()
+    tied: frozenset[int] = frozenset()
+    blank: frozenset[int] = frozenset()
+    nonfinite: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     large: frozenset[int] = frozenset()
+    huge: frozenset[int] = frozenset()
     uses: IntegerUses = UNUSED
     ties: bool = False
     still: Mapping[int, Tensor] = field(default_factory=dict)
@@ -99,11 +110,28 @@ def rows_sum_to_one(tensor: Tensor) -> bool:
     return bool(((tensor.detach().double().sum(-1) - 1).abs() < _ROW_SUM).all())
 
 
+Stands = Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class RangeTests:
+    """Whether the reference can be judged on arguments. `stands`: on values of any kind. `is_sturdy`: on rare values, where
+    rounding must not decide. `is_sturdy_blank`: the same, and its outputs may be constant. `stands_zeros`: one of these, or
+    None where values may not be equal. `picks`: whether ties can matter. `looked_at`: inputs in which the reference looks for
+    infinities or NaN."""
+
+    stands: Stands
+    is_sturdy: Stands = lambda _: False
+    is_sturdy_blank: Stands = lambda _: False
+    stands_zeros: Stands | None = None
+    picks: bool = False
+    looked_at: frozenset[int] = frozenset()
+
+
 def find_ranges(
-    draw: Callable[[], Any], stands: Callable[[Any], bool], generator: torch.Generator, uses: IntegerUses = UNUSED
+    draw: Callable[[], Any], tests: RangeTests, generator: torch.Generator, uses: IntegerUses = UNUSED
 ) -> InputRanges:
-    """Finds the ranges by trying. `draw`: returns new arguments. `stands`: whether the reference can be judged on arguments.
-    `uses`: of integers."""
+    """Finds the ranges by trying. `draw`: returns new arguments. `uses`: of integers."""
     given = draw()
     tensors = list_tensors(given)
     still = {number: ~torch.isfinite(tensor) for number, tensor in enumerate(tensors) if _has_infinities(tensor)}
@@ -113,7 +141,7 @@ def find_ranges(
                 still[number] = (first == 0) | still.get(number, first == 0)
     structure = InputRanges(still=still)
 
-    def find(members: Sequence[int], change: Callable[[Tensor, int], Tensor]) -> frozenset[int]:
+    def find(members: Sequence[int], change: Callable[[Tensor, int], Tensor], stands: Stands) -> frozenset[int]:
         def stands_changed(numbers: Sequence[int]) -> bool:
             return stands(replace_numbered(given, lambda number, tensor: (
                 structure.hold(number, tensor, change(tensor, number)) if number in numbers else tensor
@@ -124,15 +152,27 @@ def find_ranges(
     narrow = [number for number, tensor in enumerate(tensors) if is_narrow(tensor, number, uses)]
     data = [number for number, tensor in enumerate(tensors) if find_domain(tensor) in ("free", "positive", "unit")]
     masks = [number for number, tensor in enumerate(tensors) if tensor.numel() >= SMALLEST and is_mask(tensor)]
-    free = find(narrow, lambda tensor, number: leave_range(tensor, generator, number, uses))
-    zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator))
-    small = find(data, lambda tensor, _: with_small_rows(tensor, generator))
+    free = find(narrow, lambda tensor, number: leave_range(tensor, generator, number, uses), tests.stands)
+    small = find(data, lambda tensor, _: with_small_rows(tensor, generator), tests.stands)
     settings = [number for number in narrow if is_setting(tensors[number])]
     low = [number for number in data if root_mean_square(tensors[number]) < 1]
-    large = find([*settings, *low], lambda tensor, _: with_large_values(tensor, generator))
+    wide = [number for number, tensor in enumerate(tensors) if can_grow(tensor) and number not in {*uses.indices, *uses.read}]
+    large = find([*settings, *low, *wide], lambda tensor, _: with_large_values(tensor, generator), tests.stands)
+    huge = find(low, lambda tensor, _: with_huge_values(tensor, generator), tests.is_sturdy)
+    zeros = constant = tied = frozenset[int]()
+    if tests.stands_zeros:
+        zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator), tests.stands_zeros)
+        constant = find(data, lambda tensor, _: with_constant_rows(tensor, generator), tests.is_sturdy)
+        tied = find(data if tests.picks else [], lambda tensor, _: with_ties(tensor, generator), tests.is_sturdy)
+    blank = find(data if tests.stands_zeros else [], lambda tensor, _: torch.zeros_like(tensor), tests.is_sturdy_blank)
+    nonfinite: dict[int, tuple[float, ...]] = {}
+    for values in ((math.nan, math.inf, -math.inf), (math.nan,), (math.inf, -math.inf)):
+        left = [number for number in data if number in tests.looked_at and number not in nonfinite]
+        found = find(left, functools.partial(with_nonfinite, values, generator), tests.is_sturdy)
+        nonfinite.update(dict.fromkeys(found, values))
     held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
     notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
-    return InputRanges(free, zeros, small, large, uses, still=still, notes=notes)
+    return InputRanges(free, zeros, small, constant, tied, blank, nonfinite, large, huge, uses, still=still, notes=notes)
 
 
 def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
@@ -142,6 +182,10 @@ def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> I
     if held:
         inputs = ", ".join(positions[number] for number in held)
         yield f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {inputs}"
+    tensors = list_tensors(given)
+    for kept, what in ((_is_sorted, "stays sorted"), (_is_float_mask, "holds zeros and ones only")):
+        if which := [positions[number] for number, tensor in enumerate(tensors) if kept(tensor)]:
+            yield f"limited: input {', '.join(which)} {what}, as get_inputs() gives it: a program may rely on that"
     for together in (places for places in positions if "," in places):
         yield f"limited: inputs {together} share their memory: a program may read one for the other"
     if bound:
@@ -195,18 +239,55 @@ def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, use
 
 
 def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with zeros in about one of sixteen rows of its last axis, at least one, and in one of four and
-    more indices of its first axis and of its last. One of fewer than two axes is returned as it is."""
+    """Returns the tensor with zeros in rows (`_choose_many`), and in one of four and more indices of its last axis. One of
+    fewer than two axes is returned as it is."""
     if tensor.dim() < 2:
         return tensor
-    made, rows = tensor.detach().clone(), tensor.shape[:-1]
-    chosen = _choose_rows(tensor, _ZERO_ROWS, generator) & (rows.numel() > 1)
-    if rows[0] >= 4:
-        chosen[int(torch.randint(rows[0], (), generator=generator, device=generator.device))] = True
-    made[chosen] = 0
+    made = tensor.detach().clone()
+    made[_choose_many(tensor, generator)] = 0
     if tensor.shape[-1] >= 4:
         made[..., int(torch.randint(tensor.shape[-1], (), generator=generator, device=generator.device))] = 0
     return made
+
+
+def with_constant_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with one value in rows (`_choose_many`): a power of two, so that sums are exact, and small, so that an
+    error of their mean stays below what norms add to the variance. No index of the last axis gets it: it would be the largest
+    value of each row, where all others are negative."""
+    size = root_mean_square(tensor)
+    if tensor.dim() < 2 or not size:
+        return tensor
+    made = tensor.detach().clone()
+    value = 2.0 ** (math.floor(math.log2(size)) - _CONSTANT)
+    made[_choose_many(tensor, generator)] = math.copysign(value, float(made.double().mean()))
+    return made
+
+
+def with_ties(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with the largest and the smallest value of about one of eight lines along each axis in up to three
+    more places of the line."""
+    made = tensor.detach().clone()
+    for axis, length in enumerate(tensor.shape):
+        if length < 2:
+            continue
+        lines = made.movedim(axis, -1)
+        chosen = _choose_rows(lines, _TIED_ROWS, generator) if lines.dim() > 1 else ...
+        some = lines[chosen].reshape(-1, length)
+        for value in (some.amax(-1, keepdim=True), some.amin(-1, keepdim=True)):
+            places = torch.randint(length, (len(some), 3), generator=generator, device=generator.device).to(some.device)
+            some = some.scatter(-1, places, value.expand(-1, 3))
+        lines[chosen] = some if lines.dim() > 1 else some[0]
+    return like(tensor, made)
+
+
+def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: Tensor, number: int = 0) -> Tensor:
+    """Returns the tensor with each of these values in about one of 64 elements, and in one at least. Zeros stay."""
+    made = tensor.detach().clone().contiguous()
+    count = max(1, tensor.numel() // 64)
+    places = torch.randperm(tensor.numel(), generator=generator, device=generator.device).to(tensor.device)
+    for position, value in enumerate(values):
+        made.view(-1)[places[position * count : (position + 1) * count]] = value
+    return like(tensor, torch.where(tensor == 0, tensor, made))
 
 
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
@@ -224,13 +305,41 @@ def is_setting(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and 0 < tensor.numel() < SMALLEST
 
 
+def can_grow(tensor: Tensor) -> bool:
+    """Whether it holds integers that may be numbers to compute with, of which some fit into 32 bits and their sum does not."""
+    wide = tensor.dtype in (torch.int32, torch.int64)
+    return wide and find_domain(tensor) == "permuted" and not is_mask(tensor) and int(tensor.abs().max()) < _WIDE
+
+
 def with_large_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor scaled to a root mean square of 8, if it is below 1. All rows, since near a zero crossing a large row
-    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times."""
+    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times; of integers one of four grows
+    so far that the largest reaches 2^30."""
     if is_setting(tensor):
         return tensor * (2.5 + 5.5 * float(torch.rand((), generator=generator, device=generator.device)))
+    if not tensor.is_floating_point():
+        some = torch.rand(tensor.shape, generator=generator, device=generator.device).to(tensor.device) < 1 / 4
+        return torch.where(some, tensor * (_WIDE // int(tensor.abs().max())), tensor)
     size = root_mean_square(tensor)
     return like(tensor, tensor.detach() * (_LARGE / size)) if 0 < size < 1 else tensor
+
+
+def with_huge_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with 128 in up to four elements. Zeros stay."""
+    made = tensor.detach().clone().contiguous()
+    made.view(-1)[torch.randint(made.numel(), (4,), generator=generator, device=generator.device).to(made.device)] = _HUGE
+    return like(tensor, torch.where(tensor == 0, tensor, made))
+
+
+def _choose_many(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """A mask of rows of the tensor's last axis, where there are several: true for about one of sixteen, at least one, and for
+    all of one of four and more indices of its first axis, and of its first two if it has three."""
+    rows = tensor.shape[:-1]
+    chosen = _choose_rows(tensor, _ZERO_ROWS, generator) & (rows.numel() > 1)
+    for axes in (1, 2) if tensor.dim() > 2 else (1,):
+        if (count := rows[:axes].numel()) >= 4:
+            chosen.view(count, -1)[int(torch.randint(count, (), generator=generator, device=generator.device))] = True
+    return chosen
 
 
 def _choose_rows(tensor: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -258,6 +367,14 @@ def list_tensors(arguments: Any) -> list[Tensor]:
 def _holds_floats(tensor: Tensor) -> bool:
     """Whether it has elements, of a floating-point type of more than 8 bits: few operators take those of 8."""
     return tensor.numel() > 0 and tensor.is_floating_point() and tensor.itemsize > 1
+
+
+def _is_sorted(tensor: Tensor) -> bool:
+    return tensor.numel() >= SMALLEST and not is_constant(tensor) and is_ordered(tensor)
+
+
+def _is_float_mask(tensor: Tensor) -> bool:
+    return _holds_floats(tensor) and tensor.numel() >= SMALLEST and not is_constant(tensor) and is_mask(tensor)
 
 
 def _has_infinities(tensor: Tensor) -> bool:

@@ -23,7 +23,7 @@ from stitchcuda.verify.compare.bound import Bound, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
 from stitchcuda.verify.inputs.reseeding import WIDEST
-from stitchcuda.verify.inputs.variants import GIVEN, MASKS_AS_GIVEN, SMALL, VALUES, describe
+from stitchcuda.verify.inputs.variants import BLANK, GIVEN, MASKS_AS_GIVEN, SMALL, VALUES, describe
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
@@ -239,6 +239,13 @@ def wide_bounds(secret_inputs: SecretInputs, other: SecretInputs) -> dict[str, B
         name: Bound(max_relative=WIDEST * bound.max_relative, norm_relative=WIDEST * bound.norm_relative)
         for name, bound in bounds.items()
     }
+
+
+def draw_blank(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
+    """Yields an input set that is zero everywhere, where the reference stands it: a guard may look at all values at once."""
+    drawn = draw_set(ask, secret_inputs, variants=[BLANK, GIVEN])
+    if drawn.variant == BLANK:
+        yield drawn
 
 
 def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeSize]) -> Iterator[InputSet]:

@@ -28,9 +28,13 @@ from stitchcuda.verify.inputs.input_ranges import (
     like,
     replace_numbered,
     rows_sum_to_one,
+    with_constant_rows,
+    with_huge_values,
     with_large_values,
+    with_nonfinite,
     with_rows_of_zeros,
     with_small_rows,
+    with_ties,
 )
 from stitchcuda.verify.inputs.integer_values import SMALLEST
 from stitchcuda.verify.inputs.reseeding import is_constant
@@ -39,9 +43,10 @@ from stitchcuda.verify.messages.shared_tensors import flat_parts
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
-    "sorted", "repeated", "outlier", "non-contiguous",
+    "sorted", "repeated", "outlier", "non-contiguous", "blank",
 ]  # fmt: skip
 GIVEN: Variant = "as given"
+BLANK: Variant = "blank"
 SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. All are moderate, because the error bound assumes well-conditioned calls."""
@@ -49,16 +54,17 @@ _REARRANGING: tuple[Variant, ...] = ("patchwork", "exchanged", "touched", "sorte
 # These also reorder masks, labels and rows of probabilities, whose values must stay.
 MASKS_AS_GIVEN = ", masks as given"        # ends the name of a variant of these that does not reorder them
 BEYOND = ", outside of the range of get_inputs()"  # ends the name of a variant that uses `InputRanges.free`
-LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous")  # these hold the values of another set
+LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous", "blank")  # values do not leave the range there
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
 _MEANINGS: dict[str, str] = {
     "exchanged": "inputs seen before in which a few elements have exchanged places",
     "touched": "inputs seen before of which a few elements are changed",
-    "patchwork": "inputs with rows of several kinds: large, small, negative, sparse, sorted, uniform, zero or with an outlier",
+    "patchwork": "inputs with rows of several kinds: large, small, negative, sparse, sorted, uniform, zero, tied, or with an "
+    "outlier; with NaN or infinities where the reference looks for them",
     "scaled up": "inputs with large values",
-    "scaled down": "inputs with small values",
-    "negative": "inputs whose values are negative and small",
+    "scaled down": "inputs with small values, some of the rows of one value",
+    "negative": "inputs whose values are negative and small, some of the rows of one value",
     "shifted": "inputs shifted by a standard deviation",
     "uniform": "inputs with evenly distributed values",
     "sparse": "inputs of which half the values are zero",
@@ -66,6 +72,7 @@ _MEANINGS: dict[str, str] = {
     "repeated": "inputs in which every second row repeats the one before",
     "outlier": "inputs with one very large value",
     "non-contiguous": "inputs in another memory layout",
+    "blank": "inputs that are zero everywhere",
 }
 _AS_SHOWN = InputRanges()
 _SCALE = 8.0
@@ -90,6 +97,10 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
         return None
     if alone and all(find_domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
         return None                        # without masks it is the same as the plain variant
+    if plain == BLANK:
+        return replace_numbered(arguments, lambda number, tensor: (
+            ranges.hold(number, tensor, torch.zeros_like(tensor)) if number in ranges.blank else tensor
+        )) if ranges.blank else None       # fmt: skip
     changed = [False]
 
     def change(number: int, tensor: Tensor) -> Tensor:
@@ -103,8 +114,8 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
             # What was drawn as a mask is not reordered: the first of each line is as given.
             masks = alone or (wide is not tensor and not tensor.is_floating_point())
             other = _change_values(wide, plain, generator, alone=masks)
-            if plain == "patchwork" and not alone:
-                other = _change_rows(other, number, ranges, generator)
+            if not alone:
+                other = _change_rows(other, plain, number, ranges, generator)
             other = tensor if other is tensor else ranges.hold(number, tensor, other)
         changed[0] |= other is not tensor
         return other
@@ -131,11 +142,18 @@ def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def _change_rows(tensor: Tensor, number: int, ranges: InputRanges, generator: torch.Generator) -> Tensor:
-    """Makes all values large, and rows small or zero, where the reference stands it."""
-    tensor = with_large_values(tensor, generator) if number in ranges.large else tensor
-    tensor = with_small_rows(tensor, generator) if number in ranges.small else tensor
-    return with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
+def _change_rows(tensor: Tensor, plain: str, number: int, ranges: InputRanges, generator: torch.Generator) -> Tensor:
+    """Changes rows, and values, as the reference stands it. Patchwork gets zeros, and the small negative values constant rows:
+    a row of either would cut through the other's columns."""
+    if plain == "patchwork":
+        tensor = with_large_values(tensor, generator) if number in ranges.large else tensor
+        tensor = with_small_rows(tensor, generator) if number in ranges.small else tensor
+        tensor = with_ties(tensor, generator) if number in ranges.tied else tensor
+        tensor = with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
+        tensor = with_huge_values(tensor, generator) if number in ranges.huge else tensor
+        values = ranges.nonfinite.get(number)
+        return with_nonfinite(values, generator, tensor) if values else tensor
+    return with_constant_rows(tensor, generator) if plain in SMALL and number in ranges.constant else tensor
 
 
 def _change_values(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
@@ -258,10 +276,13 @@ def _outlier(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     return other
 
 
-def why_unsuitable(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None) -> str:
+def why_unsuitable(
+    expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None, *, constant: bool = False
+) -> str:
     """Says why programs cannot be judged by the reference's outputs for a variant, or "".
 
-    The outputs must be finite, not near overflow (an honest program may overflow a little earlier) and not constant. Their own
+    The outputs must be finite, not near overflow (an honest program may overflow a little earlier) and not constant, unless
+    `constant`. Their own
     error must not be far above `usual`, the `relative_error` of the inputs as given: on an ill-conditioned call an honest
     program would be refused.
     """
@@ -273,7 +294,7 @@ def why_unsuitable(expected: dict[str, Tensor], exact: dict[str, Tensor], usual:
         least, most = map(float, torch.aminmax(own if own.dtype is torch.float32 else own.double()))
         if max(-least, most) > _HEADROOM * torch.finfo(own.dtype).max:
             return "it comes near overflow"
-        if own.numel() > 1 and name.startswith("output") and least == most:
+        if own.numel() > 1 and name.startswith("output") and least == most and not constant:
             return "its output becomes constant"
     if usual is not None and relative_error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _largest_eps(expected):
         return "it becomes ill-conditioned"

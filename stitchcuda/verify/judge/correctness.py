@@ -20,7 +20,7 @@ from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
-from stitchcuda.verify.inputs.variants import GIVEN, describe
+from stitchcuda.verify.inputs.variants import BLANK, GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.messages.program_requests import Called, CallWork
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -38,7 +38,7 @@ def check(
     """Checks a loaded program on the first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
     The first set is called twice, with its inputs at the same addresses and at new ones. `final`: every set is, and `others`
-    (input sets of other sizes) and many more calls follow.
+    (input sets of zeros, and of other sizes) and many more calls follow.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
@@ -74,7 +74,8 @@ def check(
             allowed = secret_inputs.bounds_of([*secret_inputs.sets[:seeds], given])
             _, reasons = trial.compare(given, trial.call(given, same_addresses=False), allowed)
             if reasons:
-                reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
+                where = "" if given.variant == BLANK else "at another size that its shape guard allows, "
+                reasons = [f"{where}{reason}{_variant(given)}" for reason in reasons]
                 break
             del given
         if not reasons and len(fewer) > 1 and all(fewer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
@@ -22,6 +23,7 @@ from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import (
     InputTerms,
     SecretInputs,
+    draw_blank,
     draw_other_sizes,
     read_free_sizes,
     redraw_parameters,
@@ -161,7 +163,8 @@ class ProgramCheck:
         others: Iterable[InputSet] = ()
         try:
             if self._fresh:
-                others = draw_other_sizes(self._ask_reference, self._secret_inputs, read_free_sizes(self._program))
+                terms = self._ask_reference, self._secret_inputs
+                others = itertools.chain(draw_blank(*terms), draw_other_sizes(*terms, read_free_sizes(self._program)))
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
         with self._asking("values"), self._resources.turn(self._worker):

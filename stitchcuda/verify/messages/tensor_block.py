@@ -115,14 +115,14 @@ class TensorPlace:
         if count and (self.span >= len(spans) or end > spans[self.span]):
             raise WireError("unreadable tensors: a tensor lies outside its memory")
 
-    def restored(self, spans: list[torch.Tensor], *, shared: bool = False) -> torch.Tensor:
-        """Returns the tensor, as a view of its span's bytes. `shared`: these cannot be written to, and are trusted."""
+    def restored(self, spans: list[torch.Tensor], *, as_written: bool = False) -> torch.Tensor:
+        """Returns the tensor, as a view of its span's bytes. `as_written`: these stay as they are, also those of booleans."""
         dtype = _TYPES[self.dtype]
         if 0 in self.shape:
             device = spans[0].device if spans and self.host is not True else "cpu"
             return torch.empty(0, dtype=dtype, device=device).as_strided(self.shape, self.strides)
         span, offset = spans[self.span], self.offset
-        if dtype is torch.bool and not shared:  # a byte other than 0 and 1 would be neither true nor false
+        if dtype is torch.bool and not as_written:  # a byte other than 0 and 1 would be neither true nor false
             span[offset : offset + strided_extent(self.shape, self.strides)].clamp_(max=1)
         usable = span[: span.numel() - span.numel() % dtype.itemsize].view(dtype)
         begin = int(usable.storage_offset()) + offset // dtype.itemsize  # a shared span begins inside a block's storage
@@ -211,20 +211,21 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> dict[str, Any]:
 
 def unpack(block: TensorBlock, device: str, *, answer: bool = False, shared: bool = False) -> list[torch.Tensor]:
     """Returns private copies, on `device`, of the tensors in a block; those that were on the host when they were packed stay
-    there. `answer`: the block was written by `fill`, in a process that is not trusted. `shared`: where `device` is the block's
-    own, no copies are made; on the GPU such tensors cannot be written to, and the block must be one that no program was given.
+    there. `answer`: the block was written by `fill`, in a process that is not trusted: the bytes of booleans may be any.
+    `shared`: where `device` is the block's own, no copies are made; on the GPU such tensors cannot be written to, and the block
+    must be one that no program was given.
     Raises `WireError` for a layout that cannot be, and for an answer that was changed since."""
     try:
         layout = BlockLayout.read(block.layout, block.size)
         on_host = _on_host(layout)
         if shared and block.device == device and (device == "cpu" or not on_host):
             views = _views(block, layout.spans)
-            return [place.restored(views, shared=True) for place in layout.tensors]
+            return [place.restored(views, as_written=True) for place in layout.tensors]
         spans = _read(block, layout.spans, device)
         spans = [span.cpu() if number in on_host else span for number, span in enumerate(spans)]
         if answer and layout.digest != _digest(spans, block.key, on_host):
             raise WireError("they were changed after it had returned them")
-        return [place.restored(spans) for place in layout.tensors]
+        return [place.restored(spans, as_written=answer) for place in layout.tensors]
     except (TypeError, ValueError, RuntimeError, OSError, OverflowError) as error:
         if is_out_of_memory(error):        # nothing is wrong with the block
             raise

@@ -1,5 +1,5 @@
-"""Sees by the operators that run how a reference uses its inputs: does any break ties, which integers are indices, read or
-labels.
+"""Sees by the operators that run how a reference uses its inputs: does any break ties, or look for infinities and NaN, which
+integers are indices, read or labels.
 
 A mode of torch's dispatcher, for the length of one call. Integers are followed through copies, casts and arithmetic; a float
 that was computed with others is followed no further. Where to look next: `verify/inputs/integer_values.py` (what follows from
@@ -8,11 +8,13 @@ it), `verify/reference/range_search.py` (who calls).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,6 +23,12 @@ from stitchcuda.verify.inputs.integer_values import IntegerUses, holds_whole_num
 
 _BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian"))
 _WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
+# Which of equal values these name is documented: the first, and for a stable sort each in its order. Of max(dim) and argmax
+# torch says: "the indices of the first maximal value are returned".
+_DOCUMENTED = frozenset(("argmax", "argmin", "max", "min"))
+_NAME_PLACES = (*_BREAK_TIES, "max_pool", "adaptive_max_pool", "fractional_max_pool", "cummax", "cummin", "_cummax", "_cummin")
+_COMPARE = frozenset(("eq", "ne", "ge", "le", "gt", "lt"))
+_NOT_FINITE = frozenset(("nan_to_num", "isnan", "isinf", "isposinf", "isneginf", "nansum", "nanmedian"))
 _ARITHMETIC = frozenset((
     "abs", "add", "alias", "all", "amax", "amin", "any", "as_strided", "bitwise_and", "bitwise_not", "bitwise_or",
     "bitwise_xor", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum",
@@ -38,11 +46,18 @@ _LOSSES = frozenset(("nll_loss_forward", "nll_loss2d_forward"))
 
 
 class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches a call with `arguments`. `breaks_ties`: whether an operator ran that says where among equal values one is."""
+    """Watches a call with `arguments`. `breaks_ties`: whether an operator ran that says where among equal values one is;
+    `compares`: or one that compares values. `looked_at`: the inputs of floats, by number, in whose own values one looked for
+    infinities or NaN."""
 
     def __init__(self, arguments: Any) -> None:
         super().__init__()                 # type: ignore[no-untyped-call]
         self.breaks_ties = False
+        self.compares = False
+        self.looked_at: set[int] = set()
+        self._open = _Memory()             # of places that may be those of any of equal values
+        self._floats = _Memory()           # that holds an input's own floats
+        self._uses_open = False
         self._indices: set[int] = set()
         self._read: set[int] = set()
         self._places: set[int] = set()
@@ -54,6 +69,8 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for number, tensor in enumerate(list_tensors(arguments)):
             if holds_whole_numbers(tensor):
                 self._follow(tensor, frozenset((number,)), as_given=True)
+            elif tensor.is_floating_point():
+                self._floats.add(tensor, number)
 
     def uses(self) -> IntegerUses:
         """What was seen until now."""
@@ -61,11 +78,24 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kinds = (frozenset(self._indices), frozenset(self._read), frozenset(self._places))
         return IntegerUses(*kinds, dict(self._ignored), sizes)
 
+    def leaves_ties_open(self, outputs: Mapping[str, Tensor]) -> bool:
+        """Whether torch does not document which of equal values an operator named, and what it named was used, or is among the
+        `outputs`."""
+        return self._uses_open or any(output in self._open for output in outputs.values())
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
         self.breaks_ties |= name in _BREAK_TIES or (name in _WITH_PLACES and overload.startswith(("dim", "names_dim")))
+        self.compares |= name.rstrip("_") in _COMPARE
         result = func(*args, **(kwargs or {}))
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        viewed = isinstance(result, Tensor) and result in self._open
+        self._uses_open |= not viewed and any(tensor in self._open for tensor in tensors)
+        if name.startswith(_NAME_PLACES) and name not in _DOCUMENTED and not (kwargs or {}).get("stable"):
+            for made in pytree.tree_leaves(result):
+                if isinstance(made, Tensor) and made.dtype is torch.int64:
+                    self._open.add(made)
+        self._note_floats(name, args, tensors, result)
         numbers = self._numbers(tensors)
         if numbers:
             whole = self._numbers(tensor for tensor in tensors if not tensor.is_floating_point() and tensor.dtype != torch.bool)
@@ -78,6 +108,14 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     view = self._holds_as_given(made) and (not in_place or name == "set_")
                     self._follow(made, numbers, as_given=copy or view)
         return result
+
+    def _note_floats(self, name: str, args: Any, tensors: list[Tensor], result: Any) -> None:
+        if name.rstrip("_") in _NOT_FINITE or _tests_for_nonfinite(name, args):
+            self.looked_at.update(number for tensor in tensors if (number := self._floats.get(tensor)) is not None)
+        sources = tensors[1:] if name.endswith("_") else tensors
+        number = self._floats.get(sources[0]) if sources and name.rstrip("_") in (*_CASTS, "abs") else None
+        if number is not None and isinstance(result, Tensor):
+            self._floats.add(result, number)
 
     def _note(self, name: str, args: Any, numbers: frozenset[int]) -> None:
         if name == "_local_scalar_dense":
@@ -114,6 +152,35 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         plain = (tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel())
         found = [self._inputs.get(tensor.untyped_storage().data_ptr(), frozenset()) for tensor in plain]
         return frozenset().union(*found)
+
+
+class _Memory:
+    """Memory of tensors, with a number each. What was freed is not among it, even if another tensor lies there."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def add(self, tensor: Tensor, number: int = 0) -> None:
+        if tensor.layout is torch.strided and tensor.numel():
+            storage = tensor.untyped_storage()
+            self._numbers[storage.data_ptr()] = StorageWeakRef(storage), number  # type: ignore[no-untyped-call]
+
+    def get(self, tensor: Tensor) -> int | None:
+        """The number of the tensor's memory; None if it is not among this."""
+        if not self._numbers or tensor.layout is not torch.strided:
+            return None
+        reference, number = self._numbers.get(tensor.untyped_storage().data_ptr(), (None, 0))
+        return number if reference is not None and not reference.expired() else None  # type: ignore[no-untyped-call]
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        return self.get(tensor) is not None
+
+
+def _tests_for_nonfinite(name: str, args: Any) -> bool:
+    """Whether values are compared with themselves, which tells NaN, or with infinity, as `isfinite` does."""
+    if name not in _COMPARE or len(args) != 2:
+        return False
+    return args[0] is args[1] or (isinstance(args[1], float) and math.isinf(args[1]))
 
 
 def _index_and_size(name: str, args: Any) -> tuple[Tensor | None, int]:

@@ -1,8 +1,9 @@
 """Finds out which values outside of the range of get_inputs() the reference stands, by calling it.
 
-Rows of zeros hold ties, which sorting and the like may break in any way: with such operators, or integers among the outputs,
-they are not tried. It draws no input set. Where to look next: `verify/inputs/input_ranges.py` (what is tried),
-`verify/reference/reference_worker.py` (who asks).
+Rows of zeros, and others, hold ties. Where torch does not document which of equal values an operator names, and the reference
+uses that, they are not tried; where rounding may decide what the reference returns for them neither (`RoundingNoise`). It draws
+no input set. Where to look next: `verify/inputs/input_ranges.py` (what is tried), `verify/reference/reference_worker.py` (who
+asks).
 """
 
 from __future__ import annotations
@@ -14,32 +15,70 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stitchcuda.verify.inputs.input_ranges import InputRanges, find_ranges
+from stitchcuda.verify.compare import bound
+from stitchcuda.verify.inputs.input_ranges import InputRanges, RangeTests, find_ranges
 from stitchcuda.verify.inputs.variants import summarise, why_worse
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.reference.operator_uses import OperatorUses
+from stitchcuda.verify.reference.rounding_noise import RoundingNoise
 
 _FEWER = 0.02                              # at least this share of the outputs that were not zero, as a product of ReLUs has
 
 Outputs = dict[str, Tensor]
+Judge = Callable[..., tuple[Outputs, Outputs] | str]
+"""The reference's outputs for arguments, and those in float64, or why programs cannot be judged by them. With `constant=True`
+they may be constant."""
 
 
 def search_ranges(
-    judge: Callable[[Any], Outputs | str], draw: Callable[[], Any], generator: torch.Generator
+    judge: Judge, rerun: Callable[[Any], Outputs], draw: Callable[[], Any], generator: torch.Generator
 ) -> InputRanges:
-    """Returns the ranges. `judge`: the reference's outputs for arguments, or why programs cannot be judged by them. `draw`: new
-    arguments, as get_inputs() gives them."""
+    """Returns the ranges. `rerun`: the reference's outputs for arguments, once more. `draw`: new arguments, as get_inputs()
+    gives them."""
     arguments = draw()
+    found = judge(arguments)
+    if isinstance(found, str):
+        return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: for others of it, {found}",))
+    expected, exact = found
+    usual, errors = summarise(expected), _measure(expected, exact)
+    whole = any(name.startswith("output") and not value.is_floating_point() for name, value in expected.items())
+    del found, expected, exact
     with OperatorUses(arguments) as seen:
-        outputs = judge(arguments)
-    if isinstance(outputs, str):
-        return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: for others of it, {outputs}",))
-    usual = summarise(outputs)
-    whole = any(name.startswith("output") and not value.is_floating_point() for name, value in outputs.items())
-    del outputs
+        leaves_open = seen.leaves_ties_open(rerun(arguments))
+    ties = seen.breaks_ties or whole
 
     def stands(arguments: Any) -> bool:
         found = judge(arguments)
-        return not isinstance(found, str) and not why_worse(summarise(found), usual, fewer=_FEWER)
+        return not isinstance(found, str) and not why_worse(summarise(found[0]), usual, fewer=_FEWER)
 
-    found = find_ranges(draw, stands, generator, seen.uses())
-    return replace(found, zeros=frozenset(), ties=True) if seen.breaks_ties or whole else found
+    def is_sturdy(arguments: Any, *, constant: bool = False) -> bool:
+        found = judge(arguments, constant=constant)
+        if isinstance(found, str) or (not constant and why_worse(summarise(found[0]), usual, fewer=_FEWER)):
+            return False
+        expected, exact = found
+        try:
+            with RoundingNoise(generator):
+                noisy = rerun(arguments)
+        except Exception as error:         # as where a rounded value is an index
+            if is_out_of_memory(error):
+                raise
+            return False
+        return noisy.keys() == expected.keys() == errors.keys() and all(
+            bound.judge(name, noisy[name].to(own.device), own, exact[name], _allow(own, exact[name], errors[name])).ok
+            for name, own in expected.items()
+        )
+
+    ranges = find_ranges(draw, RangeTests(
+        stands, is_sturdy, lambda arguments: is_sturdy(arguments, constant=True),
+        None if leaves_open else is_sturdy if ties else stands,
+        picks=ties or seen.compares, looked_at=frozenset(seen.looked_at),
+    ), generator, seen.uses())  # fmt: skip
+    return replace(ranges, ties=ties)
+
+
+def _measure(expected: Outputs, exact: Outputs) -> dict[str, bound.Measure]:
+    return {name: bound.measure_error(own, exact[name]) for name, own in expected.items()}
+
+
+def _allow(own: Tensor, exact: Tensor, usual: bound.Measure) -> bound.Bound:
+    return bound.pool_measures([usual, bound.measure_error(own, exact)])

@@ -11,6 +11,7 @@ Where to look next: `verify/reference/reference.py` and `verify/reference/float6
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import resource
 import traceback
@@ -231,7 +232,7 @@ class ReferenceWorker:
             arguments = variants.vary(given, variant, generator, ranges)
             if arguments is None:
                 continue                   # nothing to vary this way
-            made = self._compute_or_say(arguments, request.usual, draw_seed)
+            made = self._compute_or_say(arguments, request.usual, draw_seed, constant=variant == variants.BLANK)
             if not isinstance(made, str) and tuple(made[0]) != request.names:
                 made = "it returns or writes other tensors"
             if not isinstance(made, str):
@@ -252,17 +253,20 @@ class ReferenceWorker:
         seeds = itertools.count(request.seed + 2)
         reference = self._loaded()
 
-        def judge(arguments: Any) -> dict[str, torch.Tensor] | str:
-            found = self._compute_or_say(arguments, request.usual, self._draw_seed(request))
-            return found if isinstance(found, str) else found[0]
+        def rerun(arguments: Any) -> dict[str, torch.Tensor]:
+            (args, kwargs), draw_seed = arguments, self._draw_seed(request)
+            drawn = None if draw_seed is None else RandomDraws(draw_seed)
+            return run_in_precision(reference.module, args, kwargs, self._precision, self._device, drawn)
 
+        judge = functools.partial(self._compute_or_say, usual=request.usual, draw_seed=self._draw_seed(request))
         generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-        return search_ranges(judge, lambda: reference.inputs(next(seeds)), generator)
+        return search_ranges(judge, rerun, lambda: reference.inputs(next(seeds)), generator)
 
     def _compute_or_say(
-        self, arguments: Any, usual: float, draw_seed: int | None
+        self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | str:
-        """Returns the outputs for other inputs, also in float64, or why programs cannot be judged by them."""
+        """Returns the outputs for other inputs, also in float64, or why programs cannot be judged by them. `constant`: whether
+        they may be constant."""
         try:
             expected, exact = self._compute(*arguments, draw_seed=draw_seed)
         except Exception as error:
@@ -271,7 +275,7 @@ class ReferenceWorker:
             problem = f"it raises {type(error).__name__}"
             self._check_alive(problem)
             return problem
-        return variants.why_unsuitable(expected, exact, usual) or (expected, exact)
+        return variants.why_unsuitable(expected, exact, usual, constant=constant) or (expected, exact)
 
     def reweigh(self, request: requests.Reweigh) -> requests.Reweighed:
         self._state.use(request.state)

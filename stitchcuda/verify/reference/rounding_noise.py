@@ -1,0 +1,69 @@
+"""Perturbs the result of each operator that rounds, to find out whether rounding decides what a reference returns.
+
+An honest program adds in another order. Where its sums differ in their last bits, the outputs must not differ by more than
+programs may: x minus the mean of a constant row, divided by nearly nothing, is noise. A mode of torch's dispatcher. Equal
+values get equal noise, so ties stay ties, and zeros stay zero. Operators that centre values inside (norms, variances) get
+inputs with noise of their own. It compares nothing. Where to look next: `verify/reference/range_search.py` (who uses it).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_EXACT = frozenset((
+    "_to_copy", "abs", "amax", "amin", "arange", "argmax", "argmin", "cat", "ceil", "clamp", "clamp_max", "clamp_min",
+    "clone", "constant_pad_nd", "copy", "embedding", "empty", "empty_like", "fill", "flip", "floor", "full", "full_like",
+    "gather", "index", "index_copy", "index_fill", "index_put", "index_select", "lift_fresh", "masked_fill", "masked_scatter",
+    "masked_select", "max", "max_pool2d_with_indices", "max_pool3d_with_indices", "maximum", "min", "minimum", "nan_to_num",
+    "neg", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "relu", "repeat", "roll", "round",
+    "scalar_tensor", "scatter", "sign", "sort", "stack", "topk", "tril", "triu", "trunc", "where", "zero", "zeros",
+    "zeros_like",
+))  # fmt: skip
+_ULPS = 2.0
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches a call of the reference. `generator`: of the noise, on the reference's device."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()                 # type: ignore[no-untyped-call]
+        self._generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::")
+        if ("norm" in name or name.startswith(("var", "std"))) and args and _takes_noise(args[0]) and not name.endswith("_"):
+            args = (self._with_noise_of_its_own(args[0]), *args[1:])
+        held = {_address(leaf) for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        if name.rstrip("_") not in _EXACT:
+            for made in pytree.tree_leaves(result):
+                if _takes_noise(made) and (name.endswith("_") or _address(made) not in held):
+                    made.mul_(_noise_by_value(made))
+        return result
+
+    def _with_noise_of_its_own(self, tensor: Tensor) -> Tensor:
+        noise = torch.rand(tensor.shape, generator=self._generator, device=self._generator.device).to(tensor.device)
+        return (tensor.double() * (1 + _ULPS * torch.finfo(tensor.dtype).eps * (2 * noise - 1))).to(tensor.dtype)
+
+
+def _takes_noise(value: Any) -> bool:
+    strided = isinstance(value, Tensor) and value.layout is torch.strided
+    return strided and value.is_floating_point() and value.itemsize in _BITS and value.numel() > 0
+
+
+def _noise_by_value(tensor: Tensor) -> Tensor:
+    """A factor for each element, which differs from 1 by half of `_ULPS` units in the last place to all of them, and follows
+    from the element's bits."""
+    mixed = tensor.detach().view(_BITS[tensor.itemsize]).long() * 0x9E3779B97F4A7C1 >> 24
+    size = 0.5 + (mixed & 0xFFFF).double() / 2**17
+    return (1 + _ULPS * torch.finfo(tensor.dtype).eps * torch.where((mixed & 2**16) > 0, size, -size)).to(tensor.dtype)
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0

@@ -1,0 +1,15 @@
+# row: honest
+# reference: results/count_of_largest.py
+# runs: both
+# what: counts the elements that differ from the largest by nothing
+# base: line_kernel.py
+
+BODY = r"""
+  float m = a[0];
+  for (int i = 1; i < width; ++i) m = fmaxf(m, a[i]);
+  for (int i = 0; i < width; ++i) { b[i] = a[i] - m; place += b[i] == 0.f; }
+"""
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return self.lines(x, x.shape[-1])
