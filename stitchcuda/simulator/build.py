@@ -41,8 +41,8 @@ FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict
 # For device code: a call before each access, which looks for races (runtime/race_check.h). No sanitizer is linked.
 WATCHED = ("-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
 # One library, which all modules of a process share.
-_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "race_check.cpp", "block.cpp", "kernels.cpp",
-         "grid.cpp")
+_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "race_check.cpp", "protection.cpp",
+         "block.cpp", "kernels.cpp", "grid.cpp")
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
 SHARED = homes.SHARED

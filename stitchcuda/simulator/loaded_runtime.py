@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _NAME = "libstitchsim-"
@@ -59,6 +59,14 @@ def register_tensor(address: int, size: int) -> None:
     """Registers a tensor that kernels may be given, and the bytes that count for it."""
     if _library is not None:
         _library.stitchsim_know(address, size)
+
+
+def protect(ranges: Sequence[tuple[int, int]]) -> None:
+    """Refuses launches that change these (address, bytes) from now on, and no others."""
+    if (found := library()) is not None:
+        found.stitchsim_protect_nothing()
+        for address, size in ranges:
+            found.stitchsim_protect(address, size)
 
 
 def launched_bytes() -> int:
@@ -117,8 +125,8 @@ def _declare(found: ctypes.PyDLL) -> ctypes.PyDLL:
     found.stitchsim_kernel_name.restype = found.stitchsim_take_refused.restype = ctypes.c_char_p
     for name in ("take_launches", "bytes", "take_bytes", "host_bytes", "launches"):
         getattr(found, f"stitchsim_{name}").restype = ctypes.c_ulong
-    found.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
+    found.stitchsim_protect.argtypes = found.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
     found.stitchsim_is_device.argtypes = (ctypes.c_void_p,)
-    for name in ("open", "close", "guard", "latch"):
+    for name in ("open", "close", "guard", "latch", "protect", "protect_nothing"):
         getattr(found, f"stitchsim_{name}").restype = None
     return found

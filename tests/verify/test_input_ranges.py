@@ -125,12 +125,6 @@ def test_zeros_by_chance_do_not_stay() -> None:
         assert not [note for note in found.notes if "zeros" in note]
 
 
-def test_inputs_that_share_memory_are_named() -> None:
-    x = torch.randn(8, 16)
-    found = ranges((x, x[2:], torch.randn(3)))
-    assert found.notes == ("limited: inputs 0, 1 share their memory: a program may read one for the other",)
-
-
 Sets = list[list[torch.Tensor]]
 
 

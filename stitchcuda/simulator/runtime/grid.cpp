@@ -15,6 +15,7 @@
 #include "device_memory.h"
 #include "diagnosis.h"
 #include "kernels.h"
+#include "protection.h"
 #include "race_check.h"
 #include "stitchsim/launch.h"
 
@@ -100,6 +101,7 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
   std::unique_lock<std::mutex> checks(one_check_at_a_time, std::defer_lock);
   const bool races = settings.check && *looked_at < kMost && checks.try_lock();
   if (races) begin_race_check(kMost - *looked_at);
+  const Watch protected_memory(values, bytes);
   const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, settings, races};
   const auto total = static_cast<unsigned long long>(config.grid.x) * config.grid.y * config.grid.z;
   const unsigned members = races ? 1 : static_cast<unsigned>(std::min<unsigned long long>(call.settings.threads, total));
@@ -132,6 +134,9 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
   }
   if (failure.empty())
     if (const std::string overrun = find_overrun(values, bytes); !overrun.empty()) failure = std::string("kernel ") + kernel + " " + overrun;
+  if (failure.empty() && protected_memory.changed())
+    failure = std::string("kernel ") + kernel +
+        " writes into an input or parameter that the reference leaves alone: write to memory of its own";
   if (!failure.empty()) throw std::runtime_error("simulator: " + failure);
   launches++;
   blocks += total;

@@ -136,14 +136,12 @@ def find_ranges(
 
 
 def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
-    """Notes on inputs with zeros that stay (`held`), with values as given only (`bound`), and on those that share memory."""
+    """Notes on inputs with zeros that stay (`held`), and with values as given only (`bound`)."""
     leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
     positions = [", ".join(map(str, places)) for places in group_by_memory(leaves)]
     if held:
         inputs = ", ".join(positions[number] for number in held)
         yield f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {inputs}"
-    for together in (places for places in positions if "," in places):
-        yield f"limited: inputs {together} share their memory: a program may read one for the other"
     if bound:
         inputs = ", ".join(positions[number] for number in bound)
         yield f"limited: input {inputs} has only values like those of get_inputs(): the reference fails on others"
