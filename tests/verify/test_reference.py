@@ -392,7 +392,7 @@ def test_calls_in_a_row_find_what_the_one_before_left() -> None:
             y: Tensor = x + self.last
             self.last = x  # type: ignore[assignment]
             if not self.begun:
-                self.begun += 1
+                self.begun.add_(1)
             return y
 
     module = Remembers()

@@ -2,7 +2,7 @@
 
 The reference's worker and a program's look in the same way, so that a program may do what the reference does. Nothing is judged
 here, and a report of a program's worker may be false.
-Where to look next: `verify/program/call_form.py` (the judge's sentences), `verify/program/program_worker.py` and
+Where to look next: `verify/program/call_form.py` (the judge's sentences), `verify/program/program_calls.py` and
 `verify/reference/reference.py` (who look).
 """
 
