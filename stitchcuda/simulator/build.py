@@ -42,8 +42,8 @@ FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict
 WATCHED = ("-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
 WITH_LINES = ("-g1",)  # the code stays the same
 # One library, which all modules of a process share.
-_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "access_check.cpp", "block.cpp", "kernels.cpp",
-         "grid.cpp")
+_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "access_check.cpp", "protection.cpp",
+         "block.cpp", "kernels.cpp", "grid.cpp")
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
 SHARED = homes.SHARED

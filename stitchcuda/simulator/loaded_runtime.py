@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _NAME = "libstitchsim-"
@@ -65,6 +65,14 @@ def register_tensor(address: int, size: int) -> None:
     """Registers a tensor that kernels may be given, and the bytes that count for it."""
     if _library is not None:
         _library.stitchsim_know(address, size)
+
+
+def protect(ranges: Sequence[tuple[int, int]]) -> None:
+    """Refuses launches that change these (address, bytes) from now on, and no others."""
+    if (found := library()) is not None:
+        found.stitchsim_protect_nothing()
+        for address, size in ranges:
+            found.stitchsim_protect(address, size)
 
 
 def launched_bytes() -> int:
@@ -124,8 +132,9 @@ def _declare(found: ctypes.PyDLL) -> ctypes.PyDLL:
     found.stitchsim_kernel_name.restype = found.stitchsim_take_failed.restype = ctypes.c_char_p
     for name in ("take_launches", "bytes", "take_bytes", "host_bytes", "launches"):
         getattr(found, f"stitchsim_{name}").restype = ctypes.c_ulong
-    found.stitchsim_know.argtypes = found.stitchsim_bound.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
+    for name in ("protect", "know", "bound"):
+        getattr(found, f"stitchsim_{name}").argtypes = (ctypes.c_void_p, ctypes.c_ulong)
     found.stitchsim_is_device.argtypes = (ctypes.c_void_p,)
-    for name in ("bound", "open", "close", "guard", "know", "latch"):
+    for name in ("bound", "open", "close", "guard", "know", "latch", "protect", "protect_nothing"):
         getattr(found, f"stitchsim_{name}").restype = None
     return found

@@ -94,7 +94,7 @@ def test_verdicts_on_a_gpu(reference: str) -> None:
 
 def test_every_known_cheat_is_there() -> None:
     rows = {row.strip() for entry, kind in CHOSEN if kind != "honest" for row in entry.row.split(",")}
-    assert rows >= {*(f"A{number}" for number in range(1, 20)), *(f"B{number}" for number in range(1, 15))}
+    assert rows >= {*(f"A{number}" for number in range(1, 20)), *(f"B{number}" for number in (*range(1, 15), *range(20, 25)))}
     honest = [entry for entry, kind in CHOSEN if kind == "honest"]
     assert len(honest) >= 25
     alone = [entry for entry, _ in CHOSEN if entry.independent]

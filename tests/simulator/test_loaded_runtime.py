@@ -16,6 +16,12 @@ KERNEL = r"""
 #include <cuda_runtime.h>
 __global__ void order(int* seen, int* next) { seen[blockIdx.x] = atomicAdd(next, 1); }
 extern "C" void run(int* seen, int* next, int blocks) { order<<<blocks, 1>>>(seen, next); }
+__global__ void turn(float* x) { x[threadIdx.x] = -x[threadIdx.x]; }
+__global__ void same(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }
+extern "C" int turns(float* x, float* y) {
+  try { same<<<1, 4>>>(x, y); turn<<<1, 4>>>(x); } catch (...) { return 1; }
+  return 0;
+}
 extern "C" int host_sum(const int* x, int n) { int sum = 0; for (int i = 0; i < n; i++) sum += x[i]; return sum; }
 extern "C" int copied(const int* x, int n) {
   int* host; int first;
@@ -173,3 +179,15 @@ place = second.stitchsim_allocate(ctypes.c_ulong(4096))
 print(hex(held.data_ptr())[:6], hex(place)[:6], second.stitchsim_is_device(ctypes.c_void_p(place)))
 """
     assert done(program, tmp_path) == "0x2000 0x2100 1"
+
+
+def test_a_launch_that_changes_protected_memory_is_refused(tmp_path: Path) -> None:
+    program = """
+x, y = torch.ones(4), torch.zeros(4)
+at = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, y)]
+runtime.protect([(x.data_ptr(), 16)])
+first = kernels.turns(*at)
+runtime.protect([])
+print(first, kernels.turns(*at), y.tolist())
+"""
+    assert done(program, tmp_path) == "1 0 [-1.0, -1.0, -1.0, -1.0]"

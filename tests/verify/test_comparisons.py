@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.inputs import reference_requests
+from stitchcuda.verify.inputs import call_requests, reference_requests
 from stitchcuda.verify.inputs.reference_requests import (
     CompareAnswer,
     ComparedAnswer,
@@ -124,7 +124,8 @@ def test_little_memory_is_said(failures: int, how: str, monkeypatch: pytest.Monk
 
 def test_every_request_has_a_handler_and_can_be_read() -> None:
     """Those that only a GPU's judge makes, too."""
-    kinds = [kind for kind in vars(reference_requests).values() if isinstance(kind, type) and issubclass(kind, Request)]
+    defined = {**vars(reference_requests), **vars(call_requests)}
+    kinds = [kind for kind in defined.values() if isinstance(kind, type) and issubclass(kind, Request)]
     assert set(ReferenceWorker("sim").handlers) == {*kinds, *TIMING_REQUESTS} - {Request}
     for kind in ReferenceWorker("sim").handlers:
         records: tuple[Any, ...] = (kind, answer_type(object.__new__(kind)))

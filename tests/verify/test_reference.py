@@ -15,7 +15,14 @@ from torch import Tensor, nn
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.reference import float64_truth
-from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64, second_run
+from stitchcuda.verify.reference.float64_truth import (
+    name_outputs,
+    run,
+    run64,
+    run_row64,
+    run_row_in_precision,
+    second_run,
+)
 from stitchcuda.verify.reference.reference import load_reference
 
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -371,6 +378,50 @@ def test_what_is_returned_of_the_state_stays_as_it_was() -> None:
     for found in (run(module, (x,), {}), second_run(module, ((other,), {}), ((x,), {}))[0], run64(module, (x,), {})):
         assert {name: value.tolist() for name, value in found.items()} == {"output": [1, 1], "buffer:steps": [1, 1, 1]}
     assert module.steps.tolist() == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("_room_for_copies")
+def test_calls_in_a_row_find_what_the_one_before_left() -> None:
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Buffer(torch.zeros(2))
+            self.begun = nn.Buffer(torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = x + self.last
+            self.last = x  # type: ignore[assignment]
+            if not self.begun:
+                self.begun.add_(1)
+            return y
+
+    module = Remembers()
+    row: list[Any] = [((torch.full((2,), value),), {}) for value in (1.0, 2.0, 3.0)]
+    for found in (run_row_in_precision(module, row, "reference", "cpu"), run_row64(module, row)):
+        assert [outputs["output"].tolist() for outputs in found] == [[1, 1], [3, 3], [5, 5]]
+        assert [outputs["buffer:last"].tolist() for outputs in found] == [[1, 1], [2, 2], [3, 3]]
+        assert [list(outputs) for outputs in found] == 3 * [["output", "buffer:last", "buffer:begun"]]
+    assert module.last.tolist() == [0, 0]
+
+
+def test_habits_of_a_call() -> None:
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, parts: list[Tensor]) -> Any:
+            y = parts.pop() * 2
+            torch.rand(1)
+            return [y, y[1:], self.weight, None]
+
+    def arguments() -> Any:
+        return ([torch.ones(3)],), {}
+
+    habits = second_run(Takes(), arguments(), arguments())[1]
+    assert habits.structure == {"list": [{"tensor": 0}, {"tensor": 1}, {"tensor": 2}, None]}
+    assert (habits.lent, habits.overlapping) == (("output.2",), (("output.0", "output.1"),))
+    assert (habits.changes_arguments, habits.moves_generators, habits.settings) == (True, True, ())
 
 
 @pytest.mark.usefixtures("_room_for_copies")

@@ -17,7 +17,7 @@ from stitchcuda.verify.inputs import secret_inputs
 from stitchcuda.verify.inputs.reference_requests import Ask, CaptureReference, Expect, InputSet, Renew
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.messages.tensor_block import unpack
-from stitchcuda.verify.reference import reference_worker
+from stitchcuda.verify.reference import expected_outputs
 from tests.verify.references import asking, source
 
 
@@ -188,8 +188,8 @@ def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """On a GPU an index out of range raises, and from then on everything does."""
     ask = asking(tmp_path, source("self.table(x.abs().mul(30).long())", init="self.table = nn.Embedding(200, 4)"))
     one = drawn(ask, tmp_path, 1)
-    monkeypatch.setattr(reference_worker.ReferenceWorker, "alive", lambda self: False)
-    with pytest.raises(reference_worker.LostContext, match="IndexError"):
+    monkeypatch.setattr(expected_outputs, "alive", lambda device: False)
+    with pytest.raises(expected_outputs.LostContext, match="IndexError"):
         secret_inputs.draw_set(ask, one, variants=["outlier", "as given"])
 
 

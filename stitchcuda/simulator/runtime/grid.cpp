@@ -11,11 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "access_check.h"
 #include "block.h"
 #include "device_memory.h"
 #include "diagnosis.h"
 #include "kernels.h"
-#include "access_check.h"
+#include "protection.h"
 #include "stitchsim/launch.h"
 
 namespace stitchsim {
@@ -119,6 +120,7 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
     checks.lock();
     begin_access_check(races ? kMost - *looked_at : 0);
   }
+  const Watch protected_memory(values, bytes);
   const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, settings};
   const auto total = static_cast<unsigned long long>(config.grid.x) * config.grid.y * config.grid.z;
   const unsigned members = races ? 1 : static_cast<unsigned>(std::min<unsigned long long>(call.settings.threads, total));
@@ -152,6 +154,9 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
   // Also after a failure: what lies behind the memory is restored.
   if (const std::string overrun = find_overrun(values, bytes); failure.empty() && !overrun.empty())
     failure = std::string("kernel ") + kernel + " " + overrun;
+  if (failure.empty() && protected_memory.changed())
+    failure = std::string("kernel ") + kernel +
+        " writes into an input or parameter that the reference leaves alone: write to memory of its own";
   if (!failure.empty()) end_with(failure, settings);
   launches++;
   blocks += total;

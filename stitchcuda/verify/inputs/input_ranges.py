@@ -176,7 +176,7 @@ def find_ranges(
 
 
 def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
-    """Notes on inputs with zeros that stay (`held`), with values as given only (`bound`), and on those that share memory."""
+    """Notes on inputs with zeros that stay (`held`), and with values as given only (`bound`)."""
     leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
     positions = [", ".join(map(str, places)) for places in group_by_memory(leaves)]
     if held:
@@ -186,8 +186,6 @@ def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> I
     for kept, what in ((_is_sorted, "stays sorted"), (_is_float_mask, "holds zeros and ones only")):
         if which := [positions[number] for number, tensor in enumerate(tensors) if kept(tensor)]:
             yield f"limited: input {', '.join(which)} {what}, as get_inputs() gives it: a program may rely on that"
-    for together in (places for places in positions if "," in places):
-        yield f"limited: inputs {together} share their memory: a program may read one for the other"
     if bound:
         inputs = ", ".join(positions[number] for number in bound)
         yield f"limited: input {inputs} has only values like those of get_inputs(): the reference fails on others"

@@ -76,6 +76,12 @@ class InputSet:
     variant: str = GIVEN
     seed: int = 0                          # for the reference's get_inputs()
     draw_seed: int | None = None           # of torch's generators before a call; None: the reference draws nothing
+    generators: str = ""                   # a digest of their states after it; "" where it draws nothing
+
+    @property
+    def written(self) -> list[int]:
+        """Positions of the inputs that the reference writes."""
+        return [int(name.removeprefix("input:")) for name in self.names if name.startswith("input:")]
 
     @property
     def lenient(self) -> bool:
@@ -86,6 +92,24 @@ class InputSet:
     def most_bytes(self) -> int:
         """The room for a program's outputs: more than is expected, so that it can be said what is wrong with their shapes."""
         return self.expected.size + min(self.expected.size + 2 * self.inputs.size, _SPARE_ROOM) + 2**20
+
+
+@dataclass(frozen=True)
+class CallHabits:
+    """What a call of the reference returns and does beside values, which a program may do too.
+
+    `structure`: of its result (`wire.encode`). `lent`: outputs in the memory of inputs or state, which later calls may change.
+    `overlapping`: pairs of outputs that have elements in common. `arguments`: names of forward's arguments. The others are as
+    in `verify/integrity/call_effects.py`.
+    """
+
+    structure: Any = None
+    lent: tuple[str, ...] = ()
+    overlapping: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+    changes_arguments: bool = False
+    settings: tuple[str, ...] = ()
+    moves_generators: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +126,7 @@ class Construction(Answer):
     gpu: str = ""                          # the GPU's UUID
     gpu_memory: int = 0                    # bytes of the GPU's memory, below the user's limit; 0: there is no GPU
     draws: tuple[str, ...] = ()            # operators with which forward draws random numbers; known once it was examined
-    lent: tuple[str, ...] = ()             # outputs in the memory of inputs or state, which later calls may change; likewise
+    habits: CallHabits = field(default_factory=CallHabits)  # likewise
 
     @property
     def state_names(self) -> list[str]:
@@ -122,11 +146,10 @@ class LoadReference(Request[Construction]):
 
 @dataclass(frozen=True)
 class Examined(Answer):
-    """`draws`: operators with which forward draws random numbers from torch's generators. `lent`: names of the outputs that lie
-    in the memory of inputs or of the module's state."""
+    """`draws`: operators with which forward draws random numbers from torch's generators."""
 
     draws: tuple[str, ...]
-    lent: tuple[str, ...]
+    habits: CallHabits
 
 
 @dataclass(frozen=True)

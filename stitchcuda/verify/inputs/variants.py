@@ -5,7 +5,7 @@ sum to one and masks are only reordered, integers too and only along an axis on 
 [0, 1] stay there, non-negative ones stay non-negative, and sorted or constant tensors are left alone, unless the reference
 stands other values (`InputRanges`). Works on the nested arguments of one call and never changes them in place. `why_unsuitable`
 says whether the reference can be trusted on a variant. Where to look next: `verify/inputs/secret_inputs.py` (which set gets
-which variant), `verify/inputs/input_ranges.py`, `verify/reference/reference_worker.py` (who tries them).
+which variant), `verify/inputs/input_ranges.py`, `verify/reference/expected_outputs.py` (who tries them).
 """
 
 from __future__ import annotations

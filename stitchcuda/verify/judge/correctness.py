@@ -22,6 +22,7 @@ from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
 from stitchcuda.verify.inputs.variants import BLANK, GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
+from stitchcuda.verify.judge.other_calls import check_row, check_shared
 from stitchcuda.verify.messages.program_requests import Called, CallWork
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial
@@ -85,6 +86,8 @@ def check(
         if not reasons and final:
             reasons = _much_later(trial, held_back or secret_inputs.sets[0], bounds)
             done += held_back is not None
+        if not reasons and final:
+            reasons = check_row(trial, secret_inputs, strict) or check_shared(trial, secret_inputs, strict)
         if not reasons and first is not None:
             reasons = _overwritten(trial, secret_inputs.sets[0])
     except WorkerFailed as failure:

@@ -312,7 +312,7 @@ class JudgeResources:
                     examined = shared.reference.ask(
                         requests.Examine(), seconds=self.limits.baseline_s, doing="running forward"
                     )
-                shared.built = dataclasses.replace(shared.built, draws=examined.draws, lent=examined.lent)
+                shared.built = dataclasses.replace(shared.built, draws=examined.draws, habits=examined.habits)
             except WorkerFailed as failure:
                 self.drop_reference()
                 raise _explained(failure) from failure

@@ -42,6 +42,8 @@ class ProgramLoaded(Answer):
     alike: _OfTensors[str]                 # for each tensor that got an interchangeable constant, the constant's name
     tampered: ReportedList[str]
     caught: ReportedList[Caught] = field(default_factory=list)  # while its libraries were built and loaded
+    transient: ReportedList[str] = field(default_factory=list)  # which of `LoadSettings.transient` it has
+    arguments: ReportedList[str] = field(default_factory=list)  # names of forward's arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,13 @@ class Called(WrittenTensors, CallWork):
     tampered: ReportedList[str]
     failed_launch: str = ""                # a sentence on a kernel launch that failed, after which forward went on
     caught: ReportedList[Caught] = field(default_factory=list)  # of calls of its libraries' functions on the simulator, too
+    overlapping: ReportedList[tuple[Count, Count]] = field(default_factory=list)  # positions of outputs with common elements,
+    in_state: ReportedList[Count] = field(default_factory=list)  # and of those in the memory of parameters and buffers
+    arguments_changed: bool = False        # these and the next as in `verify/integrity/call_effects.py`
+    settings: ReportedList[str] = field(default_factory=list)
+    written_back: ReportedList[str] = field(default_factory=list)  # inputs and state that operators of torch wrote to
+    generators: str = ""                   # a digest of their states after the call
+    generators_moved: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,13 +123,15 @@ class CallProgram(Request[Called]):
 
     `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: keep the outputs
     alive for `RereadOutputs`. `state_key`: of the digests. `draw_seed`: for torch's generators, before the call; None: they are
-    left alone.
+    left alone. `continued`: on the state that the call before left. `written`: positions of inputs that the reference writes.
     """
 
     inputs: TensorBlock
     structure: Any                         # of the arguments
     same_addresses: bool
     hold: bool
+    continued: bool
+    written: list[int]
     draw_seed: int | None
     state_key: str
     outputs: TensorBlock

@@ -353,18 +353,25 @@ def _parts(structure: Any, name: str) -> Iterator[tuple[str, dict[str, Any] | No
     yield name, structure
     if structure is None or "tensor" in structure:
         return
-    parts: list[tuple[Any, Any]]
-    nested = structure.get("tuple", structure.get("list"))
-    if isinstance(nested, list):
-        parts = list(enumerate(nested))
-    elif isinstance(structure.get("dict"), list):
-        parts = [(pair[0], pair[1]) for pair in structure["dict"] if isinstance(pair, list) and len(pair) == 2]
-    else:
+    kind, parts = container(structure)
+    if not kind:
         raise WireError(f"{name} is a {next(iter(structure), 'value')!s:.40}, not a tensor")
     for key, part in parts:
         if len(text := str(key)) > _KEY_LIMIT:
             raise WireError(f"a key in {name} has {len(text)} characters where {_KEY_LIMIT} are the most")
         yield from _parts(part, f"{name}.{text}")
+
+
+def container(structure: dict[str, Any]) -> tuple[str, list[tuple[Any, Any]]]:
+    """Returns ("tuple", "list", "dict" or "dataclass"; its parts by key) of an encoded container, ("", []) of anything else.
+    The sender is not trusted."""
+    nested = structure.get("tuple", structure.get("list"))
+    if isinstance(nested, list):
+        return "tuple" if "tuple" in structure else "list", list(enumerate(nested))
+    if isinstance(pairs := structure.get("dict"), list):
+        kind = "dataclass" if "type" in structure else "dict"
+        return kind, [(pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+    return "", []
 
 
 def _printable(value: Any, depth: int) -> Any:

@@ -2,7 +2,7 @@
 
 What a program returned is copied so before anything else happens in its process: code that it left behind (another thread, a
 hook, a destructor) finds neither the copies nor a moment before them. Used only in program workers.
-Where to look next: `verify/program/program_worker.py` (who copies), `verify/timing/timed_calls.py` (the same for timed calls).
+Where to look next: `verify/program/program_calls.py` (who copies), `verify/timing/timed_calls.py` (the same for timed calls).
 """
 
 from __future__ import annotations

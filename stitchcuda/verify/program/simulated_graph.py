@@ -86,7 +86,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         """Gives every tensor that existed before the capture its contents back, and poisons those made during it."""
         with _disable_current_modes(), mark():  # these copies do not count as the program's traffic
             for tensor, saved in self._before.values():
-                tensor.copy_(saved)
+                tensor.data.copy_(saved)   # a capture writes nothing, so versions stay
             for tensor in self._fresh.values():
                 span = tensor.untyped_storage().nbytes() // tensor.element_size()
                 poison(tensor.detach().as_strided((span,), (1,), 0))

@@ -76,6 +76,15 @@ class StateLoading:
             given[key] = values[name].reshape(self._shapes[key]) if key in self._shapes else values[name]
         self._program.load_state_dict(given | self._instead, strict=False)  # buffers of its own stay as they are
 
+    def held(self) -> dict[str, torch.Tensor]:
+        """Returns what the program keeps in parameters and buffers, by the reference's names, found without its code."""
+        held = {name: held_tensor(self._program, place) for name, place in self._places.items()}
+        return {name: tensor for name, tensor in held.items() if tensor is not None}
+
+    def left_alone(self) -> dict[str, torch.Tensor]:
+        """Those of them that the reference's calls leave alone."""
+        return {name: tensor for name, tensor in self.held().items() if name not in self.updated}
+
     def current(self) -> dict[str, torch.Tensor]:
         """Returns what the program holds now, by the reference's names, in their order and shapes; without what is missing or
         elsewhere.
@@ -83,12 +92,12 @@ class StateLoading:
         It is looked up without code of the program, which might compute it only when asked. Only what the reference's calls
         leave alone may come from a state_dict of the program's own; raises `ProgramError` for the rest.
         """
-        held = {name: held_tensor(self._program, place) for name, place in self._places.items()}
-        lacking = [name for name, tensor in held.items() if tensor is None]
+        held = self.held()
+        lacking = [name for name in self._places if name not in held]
         if unheld := sorted(self.updated.intersection(lacking)):
             raise ProgramError(f"the program keeps {unheld[0]}, which the reference updates, in no buffer or parameter")
         state = self._program.state_dict() if lacking else {}
-        found = {name: state[self._places[name]] if tensor is None else tensor for name, tensor in held.items()}
+        found = {name: held[name] if name in held else state[place] for name, place in self._places.items()}
         return {name: _reshape_as(found[name], value) for name, value in self._values.items() if name in found}
 
     def changed(self) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
@@ -58,6 +58,7 @@ from stitchcuda.verify.messages.program_requests import (
 from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
+from stitchcuda.verify.program.call_form import find_faults
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
@@ -67,6 +68,7 @@ _MOST_CAUGHT = 8                           # failures that a worker reported as 
 
 _Answer = TypeVar("_Answer")
 _Reply = TypeVar("_Reply", bound=WrittenTensors)
+_Reported = TypeVar("_Reported", Called, Repeated)
 _Reply_co = TypeVar("_Reply_co", bound=WrittenTensors, covariant=True)
 
 
@@ -96,7 +98,7 @@ class Trial:
     ) -> None:
         """`ask`: sends a question to the reference worker."""
         self._worker = worker
-        self._ask_reference = ask
+        self._reference = ask
         self._secret_inputs = secret_inputs
         self.built = built
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
@@ -115,11 +117,12 @@ class Trial:
         self.caught: list[Caught] = []
         self._answers: list[str] = []      # the answers that the reference worker holds, the last one last
         self._held: ProgramAnswer[Called] | None = None  # the answer whose outputs the worker still holds
+        self._called = 0
 
-    def _ask(self, request: Request[_Answer]) -> _Answer:
+    def ask_reference(self, request: Request[_Answer]) -> _Answer:
         """Asks the reference worker. That time does not count against the program."""
         with self._worker.paused():
-            return self._ask_reference(request)
+            return self._reference(request)
 
     def load(self, program: Path, *, masked: bool = False) -> None:
         """Builds and constructs the program (a folder or a single file) with the secret parameters. Raises `WorkerFailed`.
@@ -147,7 +150,7 @@ class Trial:
             transient=secret.transient_buffers(self.built.state_names),
             updated=secret.updated_buffers(),
         )
-        init, state = self._ask(Lend((self.built.init, secret.state))).blocks
+        init, state = self.ask_reference(Lend((self.built.init, secret.state))).blocks
         loaded = self._worker.ask(
             LoadProgram(init=init, state=state, **vars(self.settings)),
             seconds=self._limits.start_s, doing="building and constructing ModelNew",
@@ -160,6 +163,17 @@ class Trial:
             self.remark(f"{self.what_is_drawn()}: torch's generators were in the same secret state before both sides' calls")
         if program.is_file():
             self._note_state(kept, loaded)
+        self.state_names = [*self.state_names, *(name for name in self.settings.transient if name in loaded.transient)]
+        self._note_arguments(loaded.arguments)
+
+    def _note_arguments(self, ours: list[str]) -> None:
+        """Notes that the program cannot be called with the reference's keyword arguments."""
+        wanted = self.built.habits.arguments
+        if wanted and ours and tuple(ours[: len(wanted)]) != wanted:
+            named = shorten_list([name[:_MOST_NAMED] for name in ours])
+            self.notes.append(
+                f"limited: forward's arguments are named {named}, the reference's {shorten_list(wanted)}: call it by position"
+            )
 
     def _note_state(self, kept: set[str], loaded: ProgramLoaded) -> None:
         """Notes what a single-file program took otherwise than by name. Names come from the judge's own lists; the worker's
@@ -182,43 +196,49 @@ class Trial:
         gone = elsewhere | (kept & missing)
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
-    def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> ProgramAnswer[Called]:
+    def call(
+        self, given: InputSet, *, same_addresses: bool, hold: bool = False, continued: bool = False
+    ) -> ProgramAnswer[Called]:
         """Calls the program's forward once; the reference worker reads what it wrote. Raises `WorkerFailed`.
 
         `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
-        keeps the outputs alive for `reread`.
+        keeps the outputs alive for `reread`. `continued`: the call finds the state that the one before left.
         """
-        inputs, rooms = self._prepare(given)
+        terms, rooms = self._prepare(given)
         request = CallProgram(
-            inputs=inputs, structure=given.structure, same_addresses=same_addresses, hold=hold,
-            draw_seed=given.draw_seed, state_key=self._secret_inputs.state.key, **rooms,
-        )  # fmt: skip
-        reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
-        _check_tampering(reply.tampered)
-        self._note_caught(reply.caught)
-        answer = self._receive(reply, rooms)
+            **terms, same_addresses=same_addresses, hold=hold, continued=continued, written=given.written
+        )
+        answer = self._call(request, rooms)
+        self._called += 1
+        self._note_caught(answer.reply.caught)
         self._held = answer if hold else self._held
         return answer
+
+    def _call(self, request: Request[_Reported], rooms: dict[str, TensorBlock]) -> ProgramAnswer[_Reported]:
+        reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
+        _check_tampering(reply.tampered)
+        return self._receive(reply, rooms)
 
     def _note_caught(self, reported: list[Caught]) -> None:
         self.builds = list(self._worker.builds)
         self.caught += [failure for failure in reported[:_MOST_CAUGHT] if failure not in self.caught]
         del self.caught[_MOST_CAUGHT:]
 
-    def _prepare(self, given: InputSet) -> tuple[TensorBlock, dict[str, TensorBlock]]:
-        """Returns (the inputs for the worker, the blocks into which it writes its answer)."""
+    def _prepare(self, given: InputSet) -> tuple[dict[str, Any], dict[str, TensorBlock]]:
+        """Returns (the fields of a request for calls, the blocks among them into which the worker writes its answer)."""
         most = {"outputs": given.most_bytes, "inputs_after": given.inputs.size + _SPARE}
         facts = zip(given.names, given.output_facts, strict=True)
         most["state_after"] = _SPARE + sum(2 * fact.bytes for name, fact in facts if name.startswith("buffer:"))
-        made = self._ask(Lend((given.inputs,), most))
-        return made.blocks[0], made.rooms
+        made = self.ask_reference(Lend((given.inputs,), most))
+        terms = {"structure": given.structure, "draw_seed": given.draw_seed, "state_key": self._secret_inputs.state.key}
+        return {"inputs": made.blocks[0], **terms, **made.rooms}, made.rooms
 
     def _receive(self, reply: _Reply, rooms: dict[str, TensorBlock]) -> ProgramAnswer[_Reply]:
         """Has the reference worker copy an answer, which lies in the blocks `rooms`. Of earlier answers it keeps the last one
         and that which is held."""
         kept = [*([self._held.key] if self._held else []), *self._answers[-1:]]
         stale, key = tuple(earlier for earlier in self._answers if earlier not in kept), secrets.token_hex(8)
-        found = self._ask(Receive(key, reply.structure, reply.digests, **with_layouts(rooms, reply), forget=stale))
+        found = self.ask_reference(Receive(key, reply.structure, reply.digests, **with_layouts(rooms, reply), forget=stale))
         self._answers = [earlier for earlier in self._answers if earlier in kept]
         if found.unreadable:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {found.unreadable}")
@@ -229,23 +249,23 @@ class Trial:
         """Has the reference worker drop all answers of this program."""
         answers, self._answers, self._held = self._answers, [], None
         if answers:
-            self._ask(Forget(tuple(answers)))
+            self.ask_reference(Forget(tuple(answers)))
 
     def find_overwritten(self, given: InputSet) -> list[str]:
         """Returns which of the outputs that the worker holds have changed since they were returned, other than those that the
         reference returns in memory of its inputs or state. Raises `WorkerFailed`."""
         if self._held is None:
             return []
-        rooms = self._ask(Lend(rooms={"outputs": given.most_bytes})).rooms
+        rooms = self.ask_reference(Lend(rooms={"outputs": given.most_bytes})).rooms
         request = RereadOutputs(**rooms)
         now = self._worker.ask(request, seconds=self._limits.call_s, doing="showing earlier outputs")
         changed = self.find_changed(self._held, self._receive(now, rooms))
-        return [name for name in changed if name not in self.built.lent]
+        return [name for name in changed if name not in self.built.habits.lent]
 
     def find_changed(self, before: ProgramAnswer[WrittenTensors], after: ProgramAnswer[WrittenTensors]) -> list[str]:
         """Returns which outputs of one answer another one lacks, or has with other bits. Both must be among the last two, or
         held."""
-        return list(self._ask(FindChanged(before.key, after.key)).names)
+        return list(self.ask_reference(FindChanged(before.key, after.key)).names)
 
     def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer[Repeated]:
         """Makes up to `calls` further calls within `seconds`, without recording operators or poisoning memory.
@@ -253,14 +273,8 @@ class Trial:
         One of them, at a random place, gets the inputs `given`, and what it wrote is returned; the others get shifted contents.
         Raises `WorkerFailed`.
         """
-        inputs, rooms = self._prepare(given)
-        request = RepeatCalls(
-            inputs=inputs, structure=given.structure, calls=calls, budget_s=seconds,
-            draw_seed=given.draw_seed, state_key=self._secret_inputs.state.key, **rooms,
-        )  # fmt: skip
-        reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
-        _check_tampering(reply.tampered)
-        return self._receive(reply, rooms)
+        terms, rooms = self._prepare(given)
+        return self._call(RepeatCalls(**terms, calls=calls, budget_s=seconds), rooms)
 
     def compare(
         self, given: InputSet, answer: ProgramAnswer[WrittenTensors], bounds: dict[str, Bound], *, outputs_only: bool = False
@@ -271,10 +285,14 @@ class Trial:
         `bounds`: by output's name. `outputs_only`: neither inputs nor state came back. Each answer can be compared once.
         """
         state, names = self._secret_inputs.state, tuple(self.state_names)
-        found = self._ask(CompareAnswer(answer.key, given, bounds, outputs_only=outputs_only, state=state, given_back=names))
+        found = self.ask_reference(
+            CompareAnswer(answer.key, given, bounds, outputs_only=outputs_only, state=state, given_back=names)
+        )
         for remark in found.remarks:
             self.remark(remark)
         reasons = list(found.reasons)
+        if not reasons and isinstance(answer.reply, Called):
+            reasons = find_faults(self.built.habits, given, answer.names, answer.reply, first=self._called == 1)
         if reasons and isinstance(answer.reply, Called) and answer.reply.failed_launch:
             reasons.append(self._worker.name_line(answer.reply.failed_launch[:_MOST_SAID]))
         return list(found.errors), reasons
@@ -293,7 +311,7 @@ class Trial:
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
         """
-        made = self._ask(Lend((given.inputs,), {"outputs": given.most_bytes}))
+        made = self.ask_reference(Lend((given.inputs,), {"outputs": given.most_bytes}))
         (inputs,), rooms = made.blocks, made.rooms
         request = ProfileCall(inputs=inputs, structure=given.structure, draw_seed=given.draw_seed, **rooms)
         self.traced = traced = self._worker.ask(
@@ -344,7 +362,7 @@ class Trial:
         """
         self._secret_inputs = other
         try:
-            (state,) = self._ask(Lend((other.state,))).blocks
+            (state,) = self.ask_reference(Lend((other.state,))).blocks
             request = ReloadState(state=state, names=self.built.state_names)
             self._worker.ask(request, seconds=self._limits.call_s, doing="taking other parameters")
             given = other.sets[0]

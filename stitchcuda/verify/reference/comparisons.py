@@ -70,7 +70,7 @@ class Comparisons:
 
     def keep(
         self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0,
-        draw_seed: int | None = None,
+        draw_seed: int | None = None, generators: str = "",
     ) -> InputSet:  # fmt: skip
         """Puts a new set into blocks, and measures the reference's own errors."""
         owns, truths = list(expected.values()), list(exact.values())
@@ -84,7 +84,7 @@ class Comparisons:
         return InputSet(
             inputs=blocks[0], structure=structure, names=tuple(expected), expected=blocks[1], exact=blocks[2],
             measures=measures, input_facts=tuple(map(_facts, inputs)), output_facts=tuple(map(_facts, owns)),
-            variant=variant, seed=seed, draw_seed=draw_seed,
+            variant=variant, seed=seed, draw_seed=draw_seed, generators=generators,
         )  # fmt: skip
 
     def receive(self, request: requests.Receive) -> requests.Received:
@@ -160,8 +160,11 @@ class Comparisons:
                 if left is None:
                     continue
                 value = left.get(key)
-                if key not in held:
-                    remarks.append(f"buffer {key} is in no state_dict and was not compared")
+                if value is None and key not in held:
+                    remarks.append(
+                        f"limited: the program has no buffer {key}, which the reference updates and which no state_dict holds: "
+                        "only what later calls return was compared"
+                    )
                 elif value is None:
                     reasons.append(f"the reference updates its buffer {key}, and the program has none of that name")
             elif kind == "input":

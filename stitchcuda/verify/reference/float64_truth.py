@@ -24,7 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stitchcuda.compiler.capture.kept_attributes import kept_attributes
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
-from stitchcuda.verify.messages import gpu_memory
+from stitchcuda.verify.inputs.reference_requests import CallHabits
+from stitchcuda.verify.integrity.call_effects import CallEffects, overlapping
+from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
 from stitchcuda.verify.reference.random_draws import RandomDraws, ReplayedDraws, draws
 
@@ -35,6 +37,9 @@ _WIDER = {
     torch.complex64: torch.complex128,
     torch.complex32: torch.complex128,
 }
+
+Row = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
+"""(args, kwargs) of calls one after the other."""
 
 AUTOCAST: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -70,8 +75,35 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
 def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
     """Returns the named outputs of one call, without gradients, plus the new values of what the call wrote: `buffer:KEY` for
     buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
-    with private_state(module):
-        return _call_and_compare(module, *copy_arguments((args, kwargs)))
+    return _run_row(module, [(args, kwargs)])[0]
+
+
+def _run_row(
+    module: nn.Module, row: Row, convert: Callable[[Tensor], Tensor] | None = None,
+    around: Sequence[AbstractContextManager[Any]] = (),
+) -> list[dict[str, Tensor]]:  # fmt: skip
+    """Returns for each call of a row what `run` returns for the first, each on the state that the one before left; later calls
+    have at least the first one's names. `convert`: of state and inputs. `around`: a context for each call."""
+    found: list[dict[str, Tensor]] = []
+    with private_state(module, convert):
+        for number, arguments in enumerate(row):
+            given, named = copy_arguments(arguments)
+            if convert:
+                given, named = replace_tensors((given, named), convert)
+            with around[number] if around else nullcontext():
+                outputs = _call_and_compare(module, given, named)
+            if found:                      # state that only some calls write
+                state = {f"buffer:{key}": tensor for key, tensor in _state(module).items()}
+                outputs |= {name: state[name] for name in found[0] if name not in outputs and name in state}
+                outputs = {name: outputs[name] for name in dict.fromkeys((*found[0], *outputs)) if name in outputs}
+            last = number + 1 == len(row)
+            found.append(outputs if last else {name: _apart(name, value) for name, value in outputs.items()})
+    return found
+
+
+def _apart(name: str, value: Tensor) -> Tensor:
+    """A copy of what a later call may write to."""
+    return copy.deepcopy(value) if name.startswith("buffer:") else value
 
 
 def allow_tf32(precision: Precision) -> None:
@@ -91,21 +123,32 @@ def run_in_precision(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, device: str,
     drawn: RandomDraws | None = None,
 ) -> dict[str, Tensor]:  # fmt: skip
-    """Returns what `run` returns, with autocast to `precision`, in the dtypes that the outputs have without it. `drawn`:
-    records the random numbers that are drawn, after its seed."""
-    with in_precision(precision, device), drawn.recorded() if drawn else nullcontext():
-        found = run(module, args, kwargs)
+    """`run_row_in_precision` for a single call."""
+    return run_row_in_precision(module, [(args, kwargs)], precision, device, [drawn] if drawn else ())[0]
+
+
+def run_row_in_precision(
+    module: nn.Module, row: Row, precision: Precision, device: str, drawn: Sequence[RandomDraws] = ()
+) -> list[dict[str, Tensor]]:
+    """Returns what `run` returns for each of the calls in a row, each on the state that the one before left, with
+    autocast to `precision`, in the dtypes that the outputs have without it. `drawn`: records the random numbers that each call
+    draws, after its seed."""
+    with in_precision(precision, device):
+        found = _run_row(module, row, around=[draws.recorded() for draws in drawn])
     if precision not in AUTOCAST:
         return found
-    plain = run(module, args, kwargs)
-    return {name: value.to(plain[name].dtype) for name, value in found.items()}
+    plain = _run_row(module, row)
+    return [
+        {name: value.to(other[name].dtype) for name, value in outputs.items()}
+        for outputs, other in zip(found, plain, strict=True)
+    ]
 
 
 def second_run(
     module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any], seed: Callable[[], None] = lambda: None
-) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`, and the names of the outputs that lie
-    in the memory of inputs or of the module's state. `seed` is called between the two.
+) -> tuple[dict[str, Tensor], CallHabits]:
+    """Returns what `run` returns for `second` (args, kwargs), after a call with `first`, and what else such a call does. `seed`
+    is called between the two.
 
     Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
     keeps state elsewhere, such as in an attribute.
@@ -117,15 +160,23 @@ def second_run(
         del given, named
         renew()
         seed()
-        lent: list[str] = []
+        habits: list[CallHabits] = []
         given, named = copy_arguments(second)
-        return _call_and_compare(module, given, named, lent), tuple(lent)
+        return _call_and_compare(module, given, named, habits), habits[0]
 
 
 def run64(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, on_cpu: bool = False, drawn: RandomDraws | None = None
 ) -> dict[str, Tensor]:
-    """Returns what `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types.
+    """`run_row64` for a single call."""
+    return run_row64(module, [(args, kwargs)], on_cpu=on_cpu, drawn=[drawn] if drawn else ())[0]
+
+
+def run_row64(
+    module: nn.Module, row: Row, *, on_cpu: bool = False, drawn: Sequence[RandomDraws] = ()
+) -> list[dict[str, Tensor]]:
+    """Returns what `run` returns for each of the calls (args, kwargs) in a row, each on the state that the one before left,
+    computed in float64 (complex128) throughout. Integer and boolean tensors keep their types.
 
     `on_cpu`: it is computed there, wherever module and inputs are, and stays there. `drawn`: random numbers that were recorded
     in the reference's own precision; they are used in place of new ones. Raises `BadInput` where the forward
@@ -134,12 +185,12 @@ def run64(
     def convert(tensor: Tensor) -> Tensor:
         return _widen(tensor.cpu() if on_cpu else tensor)
 
-    given, named = replace_tensors(copy_arguments((args, kwargs)), convert)
-    replay = drawn.replay() if drawn else None
+    replays = [draws.replay() for draws in drawn]
     try:
-        with private_state(module, convert), _default_dtype(torch.float64), _Promotion(replay):
-            outputs = _call_and_compare(module, given, named)
-        if replay:
+        with _default_dtype(torch.float64):
+            modes = [_Promotion(replays[number] if replays else None) for number in range(len(row))]
+            outputs = _run_row(module, row, convert, modes)
+        for replay in replays:
             replay.check_all_used()
         return outputs
     except NotImplementedError as error:
@@ -221,10 +272,10 @@ def _widen(tensor: Tensor) -> Tensor:
 
 
 def _call_and_compare(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], lent: list[str] | None = None
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], habits: list[CallHabits] | None = None
 ) -> dict[str, Tensor]:
-    """Calls `module` itself and returns its outputs, and what differs afterwards from before among its state and inputs. `lent`
-    gets the names of the outputs that lie in the memory of either."""
+    """Calls `module` itself and returns its outputs, and what differs afterwards from before among its state and inputs.
+    `habits` gets what else the call does."""
     leaves = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
     given = name_outputs(leaves, "input")
     before = {key: (tensor, tensor._version) for key, tensor in _state(module).items()}
@@ -232,18 +283,30 @@ def _call_and_compare(
     values = {key: tensor.detach().clone() for key, tensor in module.named_buffers()}
     versions = {key: tensor._version for key, tensor in given.items()}
     with torch.no_grad():
-        outputs = {name: value.detach() for name, value in name_outputs(module(*args, **kwargs)).items()}
+        effects = CallEffects((args, kwargs)) if habits is not None else None
+        result = module(*args, **kwargs)
+        settings = effects.settings() if effects else []
+        outputs = {name: value.detach() for name, value in name_outputs(result).items()}
+        returned = tuple(outputs)
     for key, tensor in _state(module).items():
         replaced = key not in before or before[key][0] is not tensor or before[key][1] != tensor._version
         if replaced or (key in values and not _same(values[key], tensor)):
             outputs[f"buffer:{key}"] = tensor.detach()
-    held = {tensor.untyped_storage()._cdata for tensor, _ in before.values()}  # which is put back, or changes in the next call
-    if lent is not None:
-        others = {leaf.untyped_storage()._cdata for leaf in leaves}
-        lent += [
-            name for name, value in outputs.items()
-            if name.startswith("output") and value.untyped_storage()._cdata in held | others
-        ]  # fmt: skip
+    # What is put back, or changes in the next call.
+    states = (*(tensor for tensor, _ in before.values()), *_state(module).values())
+    held = {tensor.untyped_storage()._cdata for tensor in states}
+    if habits is not None and effects is not None:
+        memories = held | {leaf.untyped_storage()._cdata for leaf in leaves}
+        habits.append(CallHabits(
+            structure=_encode(result),
+            lent=tuple(name for name in returned if outputs[name].untyped_storage()._cdata in memories),
+            overlapping=tuple(
+                (returned[left], returned[right]) for left, right in overlapping([outputs[name] for name in returned])
+            ),
+            changes_arguments=effects.arguments_changed(),
+            settings=tuple(settings),
+            moves_generators=effects.generators_moved(),
+        ))  # fmt: skip
     outputs = {
         name: copy.deepcopy(value) if value.untyped_storage()._cdata in held else value for name, value in outputs.items()
     }
@@ -253,6 +316,14 @@ def _call_and_compare(
             written.update(sharing)
     outputs |= {f"input:{position}": leaves[position] for position in sorted(written)}
     return outputs
+
+
+def _encode(result: Any) -> Any:
+    """A result's structure; None where no program could return the same."""
+    try:
+        return wire.encode(result, [])
+    except wire.WireError:
+        return None
 
 
 def _same(left: Tensor, right: Tensor) -> bool:

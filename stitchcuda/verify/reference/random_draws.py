@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs.draw_seeds import seed_generators
+from stitchcuda.verify.integrity.call_effects import generators_digest
 
 _FILLING = ("uniform", "normal", "bernoulli", "exponential", "cauchy", "log_normal", "geometric", "random")
 _DRAWING = frozenset({
@@ -38,11 +39,13 @@ def same_states(left: Sequence[Tensor], right: Sequence[Tensor]) -> bool:
 
 
 class RandomDraws:
-    """The draws of one call after `seed`. `names`: the operators, such as "randn", in order."""
+    """The draws of one call after `seed`. `names`: the operators, such as "randn", in order. `generators`: a digest of the
+    generators' states after them."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.names: list[str] = []
+        self.generators = ""
         self._values: list[Tensor] = []
 
     @contextmanager
@@ -52,6 +55,7 @@ class RandomDraws:
         seed_generators(self._seed)
         with _Recorder(self.names, self._values):
             yield
+        self.generators = generators_digest()
 
     def replay(self) -> ReplayedDraws:
         """Returns what gives another call the recorded draws."""

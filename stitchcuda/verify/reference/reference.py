@@ -10,6 +10,7 @@ Where to look next: `verify/reference/float64_truth.py` (calling it, also in flo
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import random
@@ -30,8 +31,10 @@ from stitchcuda import remedies
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs.input_ranges import rows_sum_to_one
 from stitchcuda.verify.inputs.integer_values import SMALLEST, holds_whole_numbers
+from stitchcuda.verify.inputs.reference_requests import CallHabits
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.inputs.variants import is_finite
+from stitchcuda.verify.integrity.call_effects import argument_names
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, replace_tensors
@@ -65,7 +68,7 @@ class Reference:
     """A loaded reference. `module` is in the mode it was constructed in and on `device`, its parameters without gradients.
 
     `draws`: the operators with which a call draws from torch's generators, as far as `examine` saw; () before it is called.
-    `lent`: the outputs that lie in the memory of inputs or of the module's state, likewise.
+    `habits`: what else a call does, likewise.
     """
 
     module: nn.Module
@@ -77,7 +80,7 @@ class Reference:
     init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
     seconds: float = 0.0  # time limit for a call of get_inputs(); 0: none
     draws: tuple[str, ...] = ()
-    lent: tuple[str, ...] = ()
+    habits: CallHabits = dataclasses.field(default_factory=CallHabits)
 
     def inputs(self, seed: int) -> Inputs:
         """Returns (args, kwargs) for `seed`, on the reference's device, without gradients.
@@ -125,12 +128,14 @@ class Reference:
         others = self.inputs(seed + 1)
         _seed(1)
         with self.explained(args, kwargs):
-            again, self.lent = second_run(self.module, others, (args, kwargs), lambda: self._seed_call(1))
+            again, habits = second_run(self.module, others, (args, kwargs), lambda: self._seed_call(1))
         if not _alike(first, again, exact=False):
             raise BadInput(
                 f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a "
                 "global that is neither a parameter nor a buffer. Use register_buffer, or compute it anew in each call."
             )
+        forward = getattr(self.module, "forward", None)
+        self.habits = dataclasses.replace(habits, arguments=tuple(argument_names(forward)))
         return first
 
     def _seed_call(self, seed: int) -> None:

@@ -1,0 +1,137 @@
+"""What a call leaves behind beside outputs: changed arguments, settings of torch, generators, writes that were undone.
+
+The reference's worker and a program's look in the same way, so that a program may do what the reference does. Nothing is judged
+here, and a report of a program's worker may be false.
+Where to look next: `verify/program/call_form.py` (the judge's sentences), `verify/program/program_calls.py` and
+`verify/reference/reference.py` (who look).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import torch
+
+from stitchcuda.verify.messages.shared_tensors import memory_of
+
+# Bound before a program is imported, which could replace them.
+_SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
+    ("torch.set_default_dtype", torch.get_default_dtype),
+    ("torch.set_grad_enabled", torch.is_grad_enabled),
+    ("torch.inference_mode", torch.is_inference_mode_enabled),
+    ("torch.autocast", torch.is_autocast_enabled),
+    ("torch.set_num_threads", torch.get_num_threads),
+    ("torch.use_deterministic_algorithms", torch._C._get_deterministic_algorithms),
+    ("torch.backends.cuda.matmul.allow_tf32", torch._C._get_cublas_allow_tf32),
+    ("torch.backends.cudnn.allow_tf32", torch._C._get_cudnn_allow_tf32),
+    ("torch.backends.cudnn.enabled", torch._C._get_cudnn_enabled),
+    ("torch.backends.cudnn.deterministic", torch._C._get_cudnn_deterministic),
+)
+_set_default_dtype = torch.set_default_dtype
+_host_state = torch.default_generator.get_state
+_has_gpu: Callable[[], bool] = torch.cuda.is_initialized  # the simulator's device has the generator of the host
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class CallEffects:
+    """Made just before a call with `arguments`. `tensors`: those whose writes are looked for."""
+
+    def __init__(self, arguments: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
+        self._arguments, self._before = arguments, _form(arguments)
+        self._tensors, self._versions = tensors, [tensor._version for tensor in tensors]
+        self._settings = _read_settings()
+        self._generators = generators_digest()
+
+    def settings(self) -> list[str]:
+        """The settings of torch, by the names of what sets them, that are others now. A default dtype is put back: setting it
+        exchanges classes of torch."""
+        now = _read_settings()
+        if now[0] != self._settings[0]:
+            _set_default_dtype(self._settings[0])
+        return [name for (name, _), was, new in zip(_SETTINGS, self._settings, now, strict=True) if was != new]
+
+    def arguments_changed(self) -> bool:
+        """Whether a list or dict among the arguments holds other objects now, or a tensor has another shape or layout."""
+        return bool(_form(self._arguments) != self._before)
+
+    def written(self) -> list[int]:
+        """The positions of tensors that operators of torch have written to, whatever they hold now."""
+        versions = zip(self._tensors, self._versions, strict=True)
+        return [position for position, (tensor, version) in enumerate(versions) if tensor._version != version]
+
+    def generators_moved(self) -> bool:
+        """Whether one of torch's generators has another state now."""
+        return generators_digest() != self._generators
+
+
+def argument_names(forward: Any) -> list[str]:
+    """The names by which a function's arguments may be given, in their order; none where they are not known."""
+    try:
+        parameters = inspect.signature(forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [found.name for found in parameters if found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)]
+
+
+def generators_digest() -> str:
+    """A digest of the states of torch's generators of the host and, once it is used, of the GPU."""
+    found = blake2b(digest_size=16)
+    on_gpu = torch.cuda.default_generators if _has_gpu() else ()
+    for state in (_host_state(), *(generator.get_state() for generator in on_gpu)):
+        found.update(bytes(state.tolist()))
+    return found.hexdigest()
+
+
+def overlapping(tensors: Sequence[torch.Tensor], first: int | None = None) -> list[tuple[int, int]]:
+    """The pairs of positions of tensors that have an element in common: views of one memory that lie side by side do not.
+    `first`: only pairs of which one is among so many first tensors."""
+    places = sorted((*memory_of(tensor), position) for position, tensor in enumerate(tensors) if tensor.numel())
+    found: list[tuple[int, int]] = []
+    for number, (begin, size, left) in enumerate(places):
+        for other, length, right in places[number + 1 :]:
+            if other >= begin + size:
+                break
+            if first is not None and min(left, right) >= first:
+                continue
+            if tensors[left].device == tensors[right].device and _meet(tensors[left], tensors[right], begin, other, length):
+                found.append((min(left, right), max(left, right)))
+    return sorted(found)
+
+
+def _meet(left: torch.Tensor, right: torch.Tensor, begin: int, other: int, length: int) -> bool:
+    """Whether two tensors, which begin at these addresses, share a byte. `length`: bytes of the second."""
+    end = max(begin + memory_of(left)[1], other + length)
+    marks = torch.zeros(end - begin, dtype=torch.bool, device=left.device)
+
+    def view(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+        width = tensor.element_size()
+        return marks.as_strided((*tensor.shape, width), (*(width * stride for stride in tensor.stride()), 1), offset)
+
+    view(left, 0).fill_(True)
+    return bool(view(right, other - begin).any())
+
+
+def _read_settings() -> list[Any]:
+    return [_read(read) for _, read in _SETTINGS]
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RuntimeError:                   # torch does not answer where its older and newer settings of TF32 are mixed
+        return None
+
+
+def _form(value: Any) -> Any:
+    """The objects that nested arguments consist of, and the layouts of tensors."""
+    if isinstance(value, dict):
+        return [(key, _form(part)) for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [type(value), *map(_form, value)]
+    if isinstance(value, torch.Tensor):
+        plain = type(value) in _PLAIN and value.layout is torch.strided
+        return id(value), (value.dtype, tuple(value.shape), value.stride()) if plain else type(value)
+    return id(value)

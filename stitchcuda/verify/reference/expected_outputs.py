@@ -1,0 +1,328 @@
+"""Computes what programs are compared with: the reference's outputs, also in float64, for inputs that are drawn or given.
+
+Of the input variants asked for it takes the first that the reference computes without an exception and with a usable result. A
+call may follow others on the state that they left (`expect_row`), or get one tensor for two inputs (`expect_shared`).
+Where to look next: `verify/reference/reference_worker.py` (the process), `verify/reference/float64_truth.py` (the calls),
+`verify/inputs/reference_requests.py` and `verify/inputs/call_requests.py` (the requests).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from stitchcuda.errors import BadInput
+from stitchcuda.state import Precision
+from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
+from stitchcuda.verify.inputs import reference_requests as requests
+from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, OtherCalls
+from stitchcuda.verify.inputs.input_ranges import InputRanges
+from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.messages import out_of_memory, wire
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
+from stitchcuda.verify.messages.shared_tensors import group_by_memory
+from stitchcuda.verify.messages.tensor_block import unpack
+from stitchcuda.verify.messages.wire import WireError
+from stitchcuda.verify.reference.blocks import Blocks
+from stitchcuda.verify.reference.comparisons import Comparisons
+from stitchcuda.verify.reference.float64_truth import Row, run_row64, run_row_in_precision
+from stitchcuda.verify.reference.random_draws import RandomDraws
+from stitchcuda.verify.reference.range_search import search_ranges
+from stitchcuda.verify.reference.reference import Reference
+from stitchcuda.verify.reference.reference_state import ReferenceState
+
+_MOST_JOINED = 4                           # ways to give one tensor for two inputs that are tried
+
+Outputs = dict[str, torch.Tensor]
+
+
+class LostContext(Exception):
+    """The process has lost its CUDA context: only a new process can use the GPU again."""
+
+
+class ExpectedOutputs:
+    """Those of one reference. `ranges`: of its inputs, once they were looked at."""
+
+    def __init__(
+        self, reference: Reference, state: ReferenceState, precision: Precision, device: str, blocks: Blocks,
+        comparisons: Comparisons,
+    ) -> None:  # fmt: skip
+        self._reference, self._state, self._precision, self._device = reference, state, precision, device
+        self._blocks, self._comparisons = blocks, comparisons
+        self.ranges: InputRanges | None = None
+        self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
+
+    def expect(self, request: requests.Expect) -> requests.Expected:
+        self._state.use(request.state)
+        skipped: list[str] = []
+        variant, arguments, expected, exact, generators = self._draw_variant(request, skipped)
+        usual = variants.relative_error(expected, exact) if variant == variants.GIVEN else 0.0
+        tensors: list[torch.Tensor] = []
+        try:
+            structure = wire.encode(arguments, tensors)
+        except WireError as error:
+            name = self._reference.path.name
+            raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
+        made = self._comparisons.keep(
+            structure, tensors, expected, exact, variant=variant, seed=request.seed, draw_seed=self._draw_seed(request),
+            generators=generators,
+        )
+        skipped += self.ranges.notes if self.ranges else ()
+        if self._on_cpu:
+            skipped.append("limited: float64 was computed on the CPU, because the GPU's memory does not suffice")
+        return requests.Expected(made, usual, tuple(skipped))
+
+    def _draw_variant(
+        self, request: requests.Expect, skipped: list[str]
+    ) -> tuple[str, Any, Outputs, Outputs, str]:
+        """Returns (variant, inputs, what `_compute` returns) for the first variant that the reference can compute. Appends to
+        `skipped` why those before were not taken."""
+        given, draw_seed = self._reference.inputs(request.seed), self._draw_seed(request)
+        *others, last = request.variants
+        if others and request.beyond and self.ranges is None:
+            self.ranges = self._find_ranges(request)
+        ranges = self.ranges if request.beyond and self.ranges else InputRanges()
+        alike = [variant for variant in others if variant.startswith(variants.LIKE_ANOTHER)]
+        wider = [variant.removesuffix(variants.BEYOND) + variants.BEYOND for variant in others]
+        for variant in dict.fromkeys([*alike, *wider, *others]):
+            generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+            arguments = variants.vary(given, variant, generator, ranges)
+            if arguments is None:
+                continue                   # nothing to vary this way
+            made = self.compute_or_say(arguments, request.usual, draw_seed, constant=variant == variants.BLANK)
+            if not isinstance(made, str) and tuple(made[0]) != request.names:
+                made = "it returns or writes other tensors"
+            if not isinstance(made, str):
+                return variant, arguments, *made
+            if not variant.endswith(variants.BEYOND):
+                skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
+        with self.explained(*given):
+            arguments = variants.resize(given, request.sizes)
+            return last, arguments, *self._compute(*arguments, draw_seed=draw_seed)
+
+    def _draw_seed(self, request: requests.Expect) -> int | None:
+        if not self._reference.draws:
+            return None
+        return draw_seeds.seed_for_inputs(request.seed) if request.draw_seed is None else request.draw_seed
+
+    def _find_ranges(self, request: requests.Expect) -> InputRanges:
+        """Finds out which inputs may leave the range that get_inputs() shows."""
+        seeds = itertools.count(request.seed + 2)
+        reference, draw_seed = self._reference, self._draw_seed(request)
+
+        def judge(arguments: Any) -> tuple[Outputs, Outputs] | str:
+            found = self.compute_or_say(arguments, request.usual, draw_seed)
+            return found if isinstance(found, str) else found[:2]
+
+        def rerun(arguments: Any) -> Outputs:
+            drawn = [] if draw_seed is None else [RandomDraws(draw_seed)]
+            return run_row_in_precision(reference.module, [arguments], self._precision, self._device, drawn)[0]
+
+        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+        return search_ranges(judge, rerun, lambda: reference.inputs(next(seeds)), generator)
+
+    def compute_or_say(
+        self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False
+    ) -> tuple[Outputs, Outputs, str] | str:
+        """Returns what `_compute` returns for other inputs, or why programs cannot be judged by them. `constant`: whether they
+        may be constant."""
+        try:
+            made = self._compute(*arguments, draw_seed=draw_seed)
+        except Exception as error:
+            return self._why(error)
+        return variants.why_unsuitable(*made[:2], usual, constant=constant) or made
+
+    def _why(self, error: Exception) -> str:
+        """Says that the reference raises this. Raises it itself where the GPU's memory did not suffice."""
+        if is_out_of_memory(error):
+            raise error
+        problem = f"it raises {type(error).__name__}"
+        self.check_alive(problem)
+        return problem
+
+    def reweigh(self, request: requests.Reweigh) -> requests.Reweighed:
+        self._state.use(request.state)
+        _, args, kwargs = self.arguments(request.given)
+        parameters = self._state.change_far(request.seed)
+        try:
+            exact = self._compute(args, kwargs, draw_seed=request.given.draw_seed)[1]
+        except Exception as error:
+            self.check_alive(f"it raises {type(error).__name__}")
+            if out_of_memory.is_out_of_memory(error):
+                raise
+            return requests.Reweighed(parameters=parameters)
+        return requests.Reweighed(tuple(exact), parameters, self._blocks.pack(list(exact.values())))
+
+    def arguments(self, given: InputSet) -> tuple[list[torch.Tensor], tuple[Any, ...], dict[str, Any]]:
+        """Returns (the tensors of a set's inputs, args, kwargs)."""
+        tensors = unpack(given.inputs, self._device)
+        return tensors, *wire.decode(given.structure, tensors, self._device)
+
+    def expect_turned(self, request: requests.ExpectTurned) -> requests.ExpectedTurned:
+        self._state.use(request.state)
+        sources, structure = unpack(request.given.inputs, self._device), request.given.structure
+        tensors = timed_contents.allocate_like(sources)
+        timed_contents.refresh(tensors, sources, request.turn, request.moving, scaled=request.scaled)
+        inputs = timed_contents.sample(tensors, request.sample)
+        args, kwargs = wire.decode(structure, tensors, self._device)
+        draw_seed = draw_seeds.seed_for_turn(request.given.draw_seed, request.turn)
+        try:
+            expected, exact, _ = self._compute(args, kwargs, draw_seed=draw_seed)
+            finite = _finite(expected) + _finite(exact)
+        except (RuntimeError, ValueError, IndexError) as error:
+            self.check_alive(f"it raises {type(error).__name__}")
+            raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
+        expected, exact = (
+            dict(zip(outputs, timed_contents.sample(list(outputs.values()), request.sample), strict=True))
+            for outputs in (expected, exact)
+        )
+        return requests.ExpectedTurned(self._comparisons.keep(structure, inputs, expected, exact), finite)
+
+    def expect_row(self, request: ExpectRow) -> OtherCalls:
+        self._state.use(request.state)
+        arguments = [self.arguments(given) for given in request.row]
+        try:
+            made = self._compute_row([given[1:] for given in arguments], [given.draw_seed for given in request.row])
+        except Exception as error:
+            return OtherCalls(note=f"limited: calls in a row were not tried: on the state of one, {self._why(error)}")
+        sets: list[InputSet] = []
+        for given, (tensors, *_), (expected, exact, generators) in list(zip(request.row, arguments, made, strict=True))[1:]:
+            why = variants.why_unsuitable(expected, exact, request.usual)
+            if why or set(expected) != set(request.row[0].names):
+                why = why or "it writes other buffers than in the first call"
+                return OtherCalls(tuple(sets), f"limited: only {len(sets) + 1} calls in a row were tried: in the next, {why}")
+            sets.append(self._comparisons.keep(
+                given.structure, tensors, expected, exact, variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
+                generators=generators,
+            ))  # fmt: skip
+        return OtherCalls(tuple(sets))
+
+    def expect_shared(self, request: ExpectShared) -> OtherCalls:
+        self._state.use(request.state)
+        given = request.given
+        tensors = self.arguments(given)[0]
+        groups = group_by_memory(tensors)
+        sets, note = [], ""
+        joined = () if given.written else _joined(tensors, groups)
+        for changed in itertools.chain([*self._parted(tensors, groups, given.seed)], joined):
+            arguments = wire.decode(given.structure, changed, self._device)
+            made = self.compute_or_say(arguments, request.usual, given.draw_seed)
+            if not isinstance(made, str) and tuple(made[0]) != given.names:
+                made = "it returns or writes other tensors"
+            joins = len(group_by_memory(changed)) < len(groups)
+            if isinstance(made, str):
+                note = note if joins else f"limited: inputs that share memory were not given apart: {made} then"
+                continue
+            sets.append(self._comparisons.keep(
+                given.structure, changed, *made[:2], variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
+                generators=made[2],
+            ))  # fmt: skip
+            if joins:
+                break                      # one way to join inputs is enough
+        return OtherCalls(tuple(sets), note)
+
+    def _parted(self, tensors: list[torch.Tensor], groups: list[list[int]], seed: int) -> Iterator[list[torch.Tensor]]:
+        """Yields the tensors with memory of their own for each, those after the first of a group with the values of other draws
+        of get_inputs(); nothing if no two share memory."""
+        changed = list(tensors)
+        for number in range(1, max(map(len, groups), default=0)):
+            others = [leaf for leaf in tree_leaves(self._reference.inputs(seed + number)) if isinstance(leaf, torch.Tensor)]
+            for position in (group[number] for group in groups if len(group) > number):
+                if len(others) != len(tensors) or others[position].shape != tensors[position].shape:
+                    return
+                changed[position] = others[position].clone()
+        if len(groups) < len(tensors):
+            yield changed
+
+    def _compute(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, draw_seed: int | None
+    ) -> tuple[Outputs, Outputs, str]:
+        """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names, and a
+        digest of the generators' states, "" without a `draw_seed`: with it both get the random numbers that are drawn after it
+        in the reference's own precision."""
+        return self._compute_row([(args, kwargs)], [draw_seed])[0]
+
+    def _compute_row(self, row: Row, draw_seeds: Sequence[int | None]) -> list[tuple[Outputs, Outputs, str]]:
+        """The same for each of the calls in a row, which find the state that the one before left."""
+        reference = self._reference
+        drawn = [RandomDraws(seed) for seed in draw_seeds if seed is not None]
+        owns = run_row_in_precision(reference.module, row, self._precision, self._device, drawn)
+        found = []
+        exacts = self._compute64(row, drawn)
+        for number, (expected, exact) in enumerate(zip(owns, exacts, strict=True)):
+            if any(value.device.type == "cpu" for value in exact.values()):
+                expected = {name: value.cpu() for name, value in expected.items()}
+            if list(exact) != list(expected):
+                raise BadInput(f"The reference {reference.path.name} returns other outputs in float64: {', '.join(exact)}.")
+            for name, own in expected.items():
+                if own.shape != exact[name].shape:
+                    raise BadInput(
+                        f"The size of {name} of the reference {reference.path.name} follows from rounding: {tuple(own.shape)} "
+                        f"in its own precision, {tuple(exact[name].shape)} in float64. Give inputs that are far from its "
+                        "threshold."
+                    )
+            found.append((expected, exact, drawn[number].generators if drawn else ""))
+        return found
+
+    def _compute64(self, row: Row, drawn: Sequence[RandomDraws]) -> list[Outputs]:
+        """Returns the reference's outputs in float64, which the CPU computes if the GPU's memory does not suffice."""
+        module = self._reference.module
+        try:
+            return run_row64(module, row, drawn=drawn)
+        except RuntimeError as error:
+            if self._device == "cpu" or not is_out_of_memory(error):
+                raise
+        torch.cuda.empty_cache()           # outside of the handler, whose traceback holds the tensors
+        self._on_cpu = True
+        return run_row64(module, row, on_cpu=True, drawn=drawn)
+
+    def check_alive(self, problem: str) -> None:
+        """Raises `LostContext` if this process is of no use any more."""
+        if not alive(self._device):
+            raise LostContext(problem)
+
+    @contextlib.contextmanager
+    def explained(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """As `Reference.explained`, but raises `LostContext` if this process is of no use any more."""
+        try:
+            with self._reference.explained(args, kwargs):
+                yield
+        except BadInput as problem:
+            self.check_alive(str(problem))
+            raise
+
+
+def alive(device: str) -> bool:
+    """Whether anything can still be computed here: after an index out of range on a GPU, the CUDA context is lost."""
+    try:
+        if device == "cuda":
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _joined(tensors: list[torch.Tensor], groups: list[list[int]]) -> Iterator[list[torch.Tensor]]:
+    """Yields the tensors with one in place of all floating-point ones of the same shape and strides, then in place of two."""
+    alike: dict[Any, list[int]] = {}
+    for position in (group[0] for group in groups if len(group) == 1):
+        tensor = tensors[position]
+        if tensor.is_floating_point() and tensor.numel() > 1:
+            alike.setdefault((tensor.dtype, tensor.shape, tensor.stride(), tensor.device), []).append(position)
+    several = [places for places in alike.values() if len(places) > 1]
+    pairs = [[list(pair)] for places in several for pair in itertools.combinations(places, 2) if several != [list(pair)]]
+    for chosen in [several, *pairs][:_MOST_JOINED] if several else ():
+        changed = list(tensors)
+        for places in chosen:
+            for position in places:
+                changed[position] = tensors[places[0]]
+        yield changed
+
+
+def _finite(outputs: dict[str, torch.Tensor]) -> int:
+    return sum(map(variants.count_finite, outputs.values()))
