@@ -259,7 +259,8 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     if verdict.max_error is not None and verdict.error_bound is not None:
         lines.append(f"worst error {verdict.max_error:.3g}, {verdict.error_bound:.3g} allowed")
     shares = verdict.shares
-    lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")
+    if shares.own + shares.vendor + shares.framework:  # a program that failed has none
+        lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")
     if verdict.speedup is not None:
         lines.append(f"{verdict.speedup:.2f}× over eager, {verdict.tier}")
     lines += [f"note: {note}" for note in verdict.notes]

@@ -115,7 +115,7 @@ def test_a_mask_and_integers_are_named(tmp_path: Path) -> None:
     assert float(scale) < 0
     assert sorted(set(mask.tolist())) == [0, 1]
     assert order.tolist() == list(range(16))
-    assert answer.notes == ("limited: masks and integers, which a program may have written into it: mask, order",)
+    assert answer.notes == ("limited: buffers of masks and integers keep the constructor's values: mask, order",)
 
 
 def test_what_is_found_out_is_remembered_and_keep_is_obeyed(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Says why an output of a reference can hardly be wrong: a program that computes nothing would pass.
 
-An output is degenerate when it is constant, smaller than its own error bound (zeros would pass), the same for other inputs or,
-if the reference has parameters, the same for other parameters. Pure functions.
+An output is degenerate when it is constant, smaller than its own error bound (zeros would pass) or the same for other inputs;
+and, if the reference has parameters that no other output depends on, the same for other parameters. Pure functions.
 Where to look next: `verify/inputs/secret_inputs.py` (what follows for the reference), `verify/reference/comparisons.py` (who
 calls this).
 """
@@ -33,22 +33,24 @@ def find_degenerate(
     """
     judged: list[str] = []
     found: dict[str, str] = {}
+    without_parameters: dict[str, str] = {}
     for number, name in enumerate(names):
         values = [(own[number], true[number]) for own, true in answers if number < len(true)]
         if not name.startswith("output") or values[0][0].numel() == 0:
             continue
         judged.append(name)
-        if why := _explain(name, values, reweighed.get(name) if parameters else None, bounds[name], parameters, device):
+        if why := _explain(name, values, bounds[name], device):
             found[name] = why
+        elif parameters and name in reweighed and bound.eps(values[0][0].dtype):
+            if figures := _how_same(name, reweighed[name], values[0], bounds[name], device):
+                without_parameters[name] = f"does not depend on the reference's {counted(parameters, 'parameter')}{figures}"
+    if len(found) + len(without_parameters) == len(judged):
+        found |= without_parameters
     return judged, found
 
 
-def _explain(
-    name: str, values: list[tuple[torch.Tensor, torch.Tensor]], reweighed: torch.Tensor | None, allowed: Bound, parameters: int,
-    device: str,
-) -> str:
-    """Says why an output is degenerate, or "". `values`: (own dtype, float64) for each input set; `reweighed`: float64 for the
-    first set with other parameters."""
+def _explain(name: str, values: list[tuple[torch.Tensor, torch.Tensor]], allowed: Bound, device: str) -> str:
+    """Says why an output is degenerate whatever the parameters, or "". `values`: (own dtype, float64) for each input set."""
     own, exact = values[0]
     if all(true.numel() and bool(true.isnan().all()) for _, true in values):
         return (
@@ -64,10 +66,7 @@ def _explain(
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"
     if len(values) > 1 and (figures := _how_same(name, values[1][1], values[0], allowed, device)):
         return f"is the same for different inputs{figures}"
-    if reweighed is None or not bound.eps(own.dtype):
-        return ""
-    figures = _how_same(name, reweighed, values[0], allowed, device)
-    return f"does not depend on the reference's {counted(parameters, 'parameter')}{figures}" if figures else ""
+    return ""
 
 
 def _how_same(

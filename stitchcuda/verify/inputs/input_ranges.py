@@ -188,7 +188,8 @@ def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> I
             yield f"limited: input {', '.join(which)} {what}, as get_inputs() gives it: a program may rely on that"
     if bound:
         inputs = ", ".join(positions[number] for number in bound)
-        yield f"limited: input {inputs} has only values like those of get_inputs(): the reference fails on others"
+        some = f"inputs {inputs} have" if "," in inputs else f"input {inputs} has"
+        yield f"limited: {some} only values like those of get_inputs(): the reference fails on others"
 
 
 def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bool:

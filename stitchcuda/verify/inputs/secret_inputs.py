@@ -255,7 +255,7 @@ def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeS
     A set's bounds are `bounds_of([*secret_inputs.sets, input_set])`. Without a free size there is no set, and a note says so.
     """
     if not free:
-        secret_inputs.remark("limited: judged at the given sizes only; the program states no range of others")
+        secret_inputs.remark("limited: judged at the given sizes only, as the program names no others")
         return
     given = [fact.shape for fact in secret_inputs.sets[0].input_facts]
     for larger in (False, True):

@@ -30,7 +30,7 @@ from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import Comparisons
-from stitchcuda.verify.reference.float64_truth import Row, run_row64, run_row_in_precision
+from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
 from stitchcuda.verify.reference.range_search import search_ranges
 from stitchcuda.verify.reference.reference import Reference
@@ -115,13 +115,13 @@ class ExpectedOutputs:
         seeds = itertools.count(request.seed + 2)
         reference, draw_seed = self._reference, self._draw_seed(request)
 
-        def judge(arguments: Any) -> tuple[Outputs, Outputs] | str:
-            found = self.compute_or_say(arguments, request.usual, draw_seed)
+        def judge(arguments: Any, *, constant: bool = False) -> tuple[Outputs, Outputs] | str:
+            found = self.compute_or_say(arguments, request.usual, draw_seed, constant=constant)
             return found if isinstance(found, str) else found[:2]
 
         def rerun(arguments: Any) -> Outputs:
-            drawn = [] if draw_seed is None else [RandomDraws(draw_seed)]
-            return run_row_in_precision(reference.module, [arguments], self._precision, self._device, drawn)[0]
+            (args, kwargs), drawn = arguments, None if draw_seed is None else RandomDraws(draw_seed)
+            return run_in_precision(reference.module, args, kwargs, self._precision, self._device, drawn)
 
         generator = torch.Generator(self._device).manual_seed(request.seed + 1)
         return search_ranges(judge, rerun, lambda: reference.inputs(next(seeds)), generator)

@@ -38,7 +38,7 @@ def search_ranges(
     arguments = draw()
     found = judge(arguments)
     if isinstance(found, str):
-        return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: for others of it, {found}",))
+        return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: a further draw of it cannot be judged ({found})",))
     expected, exact = found
     usual, errors = summarise(expected), _measure(expected, exact)
     whole = any(name.startswith("output") and not value.is_floating_point() for name, value in expected.items())

@@ -147,7 +147,7 @@ class ReferenceState:
             and not name.endswith("num_batches_tracked")
         ]  # fmt: skip
         if fixed:
-            yield f"limited: masks and integers, which a program may have written into it: {shorten_list(fixed)}"
+            yield f"limited: buffers of masks and integers keep the constructor's values: {shorten_list(fixed)}"
 
     @torch.no_grad()
     def _draw(self, request: Renew, freedom: Mapping[str, Freedom], widths: Mapping[str, int] = _NEAR) -> None:
