@@ -38,7 +38,8 @@ def search_ranges(
     arguments = draw()
     found = judge(arguments)
     if isinstance(found, str):
-        return InputRanges(notes=(f"limited: only values like those of get_inputs() were tried: a further draw of it cannot be judged ({found})",))
+        note = f"limited: only values like those of get_inputs() were tried: a further draw of it cannot be judged ({found})"
+        return InputRanges(notes=(note,))
     expected, exact = found
     usual, errors = summarise(expected), _measure(expected, exact)
     whole = any(name.startswith("output") and not value.is_floating_point() for name, value in expected.items())
