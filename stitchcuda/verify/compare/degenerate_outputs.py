@@ -41,9 +41,11 @@ def find_degenerate(
         judged.append(name)
         if why := _explain(name, values, bounds[name], device):
             found[name] = why
-        elif parameters and name in reweighed and bound.eps(values[0][0].dtype):
-            if figures := _how_same(name, reweighed[name], values[0], bounds[name], device):
-                without_parameters[name] = f"does not depend on the reference's {counted(parameters, 'parameter')}{figures}"
+        elif (
+            parameters and name in reweighed and bound.eps(values[0][0].dtype)
+            and (figures := _how_same(name, reweighed[name], values[0], bounds[name], device))
+        ):  # fmt: skip
+            without_parameters[name] = f"does not depend on the reference's {counted(parameters, 'parameter')}{figures}"
     if len(found) + len(without_parameters) == len(judged):
         found |= without_parameters
     return judged, found
