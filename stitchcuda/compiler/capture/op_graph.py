@@ -130,5 +130,6 @@ class OpGraph(Record):
     training: bool = False
     mode_matters: bool = False  # holds batch norm, dropout, ...: the other mode would compute something else
     init_signature: str = ""  # of the reference's constructor, for the program's docstring
+    packages: tuple[str, ...] = ()  # Python modules that must be imported: they register operators that nodes call
     constants: bytes = b""  # safetensors: values of constants and non-persistent buffers by StateTensor.key
     opaque: str = ""  # why the program could not be captured; nodes is empty then

@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from stitchcuda.compiler.capture.dependencies import base_name, memory_owners, reads, references, without_dead_nodes, writes
 from stitchcuda.compiler.capture.inplace import functional_twin, make_functional
 from stitchcuda.compiler.capture.op_graph import Literal_, Mutation, Node, OpGraph, StateTensor, ValueRef
+from stitchcuda.compiler.capture.registered_operators import NotImportable, find_packages
 from stitchcuda.state import TensorSpec
 
 _INVISIBLE = frozenset({"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"})
@@ -90,6 +91,7 @@ class Walk:
             training=self.module.training,
             mode_matters=_mode_matters(self.module, self.nodes),
             init_signature=_init_signature(self.module),
+            packages=self._packages(),
             constants=save(stored) if stored else b"",
         )
         graph = without_dead_nodes(make_functional(graph, self.twins))
@@ -98,6 +100,12 @@ class Walk:
         written = dict.fromkeys(owner[value] for node in graph.nodes for value in writes(node))
         mutations = tuple(Mutation(target=value, value=value) for value in written if value in owned)
         return Capture(graph.model_copy(update={"mutations": mutations}), constants)
+
+    def _packages(self) -> tuple[str, ...]:
+        try:
+            return find_packages(self.nodes)
+        except NotImportable as problem:
+            raise Uncapturable(str(problem)) from problem
 
     # -- what the graph starts from
 

@@ -176,6 +176,7 @@ def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], co
     lines = ["from __future__ import annotations", ""]
     lines += sorted(line for line, wanted in plain.items() if wanted) + [line for line, wanted in froms.items() if wanted]
     lines += [""] if lines[-1] else []
+    lines += sorted(f"import {package}  # registers operators that are not torch's own" for package in graph.packages)
     lines += ["import torch"]
     lines += ["import torch.nn.functional as F"] if any("F." in line for line in code) else []
     return "\n".join([*lines, "from torch import Tensor, nn"])
