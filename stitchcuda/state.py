@@ -223,7 +223,8 @@ class CheckResult(Record):
     seeds: int = 0
     outputs: tuple[OutputError, ...] = ()  # the worst over all seeds, per output
     reasons: tuple[str, ...] = ()          # one sentence for each thing that is wrong
-    caught: tuple[str, ...] = ()           # failures of its own kernels (builds, calls) that the program caught
+    caught: tuple[str, ...] = ()           # failures of its own kernels (builds, calls) that the program caught,
+    not_simulated: tuple[str, ...] = ()    # and of these, what the simulator cannot run and a GPU may
     own_share: float = 0.0                 # shares of device time, or of bytes on the simulator
     vendor_share: float = 0.0
     framework_share: float = 0.0

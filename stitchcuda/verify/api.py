@@ -208,7 +208,9 @@ def _badness(output: OutputError) -> float:
 def _verdict(
     program: Path, policy: Policy, built: BuildResult, check: CheckResult, timing: TimingResult | None, timing_s: float,
 ) -> Verdict:  # fmt: skip
-    check = apply_policy(program, policy, check, timing)
+    right, check = check.ok, apply_policy(program, policy, check, timing)
+    if right and not check.ok and check.not_simulated:
+        raise Unavailable(check.not_simulated[0])
     refused = timing.refused if timing else ()
     reasons, accepted = (*check.reasons, *refused), check.ok and not refused
     closest = max(check.outputs, key=_badness, default=None)

@@ -152,6 +152,18 @@ def test_could_not_judge_is_no_verdict(tmp_path: Path, verifier: Verifier) -> No
         verifier.verify(programs.kernel_program(tmp_path, kernel=kernel))
 
 
+def test_a_limit_of_the_simulator_that_a_program_catches_is_no_verdict(tmp_path: Path, verifier: Verifier) -> None:
+    """It computes with torch then, and would be refused for having no kernels."""
+    kernel = programs.KERNEL.replace("const float value", 'asm("");\n    const float value')
+    text = INLINE.replace(repr(programs.KERNEL + BRIDGE), repr(kernel + BRIDGE))
+    text = text.replace("MODULE = ", "try:\n    MODULE = ") + "except Exception:\n    MODULE = None\n"
+    fallback = FORWARD.replace("return", "if MODULE is None: return")
+    text = text.replace("out = torch.empty_like(y);", f"{fallback}\n        out = torch.empty_like(y);")
+    (tmp_path / "new.py").write_text(text)
+    with pytest.raises(Unavailable, match=r"cannot run inline PTX .*and the program catches that .*: a GPU can judge it"):
+        verifier.verify(tmp_path / "new.py")
+
+
 def test_what_is_no_program_is_bad_input(tmp_path: Path, verifier: Verifier) -> None:
     with pytest.raises(BadInput, match="is no program"):
         verifier.verify(tmp_path)

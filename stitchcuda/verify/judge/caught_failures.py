@@ -18,6 +18,7 @@ from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 _LONGEST = 2 * 2**20                       # bytes; longer Python files are not searched
 _MOST_NAMED = 500                          # characters of what a worker reported
 _MOST_PLACES = 3                           # `try` statements that are named for one failure
+_LIMIT = "the simulator cannot run "
 _BUILDS = {True: {"load_inline", "build_inline"}, False: {"load", "build"}}  # functions, by whether the sources are inline
 
 
@@ -35,7 +36,7 @@ def describe(
         where = _caught(program, _BUILDS[order.inline], order.name)
         if built.kind == "refused":
             place = f"{built.construct} ({built.file} line {built.line})"
-            said[f"the simulator cannot run {place}, and the program catches that{where}: a GPU can judge it"] = None
+            said[f"{_LIMIT}{place}, and the program catches that{where}: a GPU can judge it"] = None
         else:
             text = built.first_error or next(iter(built.failure.splitlines()), "")
             said[f"the program's kernels do not build, and it catches that{where}: {text}"] = None
@@ -43,6 +44,11 @@ def describe(
         where = _caught(program, {called}, "")
         said[f"{called[:_MOST_NAMED]} fails, and the program catches that{where}: {error[:_MOST_NAMED]}"] = None
     return tuple(said)
+
+
+def of_simulator(sentences: Iterable[str]) -> tuple[str, ...]:
+    """Returns those of the sentences of `describe` that name a limit of the simulator, no mistake of the program."""
+    return tuple(sentence for sentence in sentences if sentence.startswith(_LIMIT))
 
 
 def _caught(program: Path, names: set[str], library: str) -> str:

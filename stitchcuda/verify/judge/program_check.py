@@ -92,7 +92,8 @@ class ProgramCheck:
         result = self._ask_all(start_for_timing)
         caught = caught_failures.describe(self._program, self._trial.builds, self._trial.caught)
         reasons = result.reasons if result.ok else (*result.reasons, *caught)
-        return result.model_copy(update={"caught": caught, "reasons": reasons})
+        found = {"caught": caught, "not_simulated": caught_failures.of_simulator(caught), "reasons": reasons}
+        return result.model_copy(update=found)
 
     def _ask_all(self, start_for_timing: Callable[[SecretInputs], None]) -> CheckResult:
         """Asks all questions. Raises `OtherTerms` if the program lacks some of the reference's state under the same names, and
