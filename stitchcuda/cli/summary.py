@@ -243,7 +243,7 @@ def _add(table: Table, *cells: str) -> None:
 
 
 def _seconds_line(spent: Seconds) -> str:
-    """What a verdict cost: "8.1 s: build 2.1, check 4.9 (values 3.0, load 1.2), timing 1.1"."""
+    """What a verdict cost: "8.1 s: build 2.1, check 4.9 (values 3.0, build and load 1.2), timing 1.1"."""
     dearest = sorted(spent.questions.items(), key=lambda item: -item[1])[:3]
     listed = ", ".join(f"{question} {seconds:.1f}" for question, seconds in dearest if seconds >= _WORTH_SAYING_S)
     check = f"check {spent.check:.1f}{f' ({listed})' if listed else ''}"

@@ -69,7 +69,7 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
     found = verified(programs.kernel_program(tmp_path), reference, cache)
     assert found.accepted, found.reasons
     assert found.tier == "simulated"
-    assert {"source", "inputs", "load", "values", "kernels"} <= found.seconds.questions.keys()
+    assert {"source", "inputs", "build and load", "values", "kernels"} <= found.seconds.questions.keys()
     assert 0 < sum(found.seconds.questions.values()) <= found.seconds.check
     assert re.fullmatch(r"[\d.]+ s: build [\d.]+, check [\d.]+ \(\w+ [\d.]+, .*\)", summary.verdict_lines(found)[-1])
     assert found.speedup is None

@@ -149,7 +149,7 @@ class ProgramCheck:
             self._ahead.append(start_loading(resources, self._program, secret_inputs, resources.new_builder()))
         try:
             try:
-                with self._asking("load"):
+                with self._asking("build and load"):
                     self._trial.load(self._program)
             finally:
                 with self._asking("inputs"), worker.paused():
