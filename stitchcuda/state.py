@@ -203,6 +203,8 @@ class OutputError(Record):
     max_bound: float
     norm_error: float                      # Frobenius norm of the difference
     norm_bound: float
+    bits: float | None = None              # of the significand that the error in norm leaves; None: whole numbers
+    bits_of_reference: float | None = None # what the reference's own error leaves
     ok: bool
     note: str = ""                         # worst element, mismatching shape, NaN, ...
 
@@ -233,6 +235,7 @@ class CheckResult(Record):
     elsewhere: int = 0                     # work outside of own kernels in one call: bytes on the simulator, ns on a GPU
     boundary: int = 0                      # part of it: copies into and out of a replayed CUDA graph's memory (simulator)
     whole: int = 0                         # the reference's work in one call, in the same unit; 0: unknown
+    significands: tuple[tuple[str, int], ...] = ()  # bits that the reference's products and convolutions carry, by operator
     replaced: float = 1.0                  # share of the reference's device time that own kernels took over (GPU)
     exchanged: float = 0.0                 # share of the removed work that other library kernels do now (GPU)
     host_bytes: int = 0                    # bytes of device memory that the host touched in one call (simulator)

@@ -258,6 +258,10 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines += [f"  - {reason}" for reason in verdict.reasons]
     if verdict.max_error is not None and verdict.error_bound is not None:
         lines.append(f"worst error {verdict.max_error:.3g}, {verdict.error_bound:.3g} allowed")
+    carried = verdict.significand
+    if carried.used is not None and carried.needed is not None:
+        listed = ", ".join(f"{operator} {bits}" for operator, bits in carried.operators.items())
+        lines.append(f"significand {carried.used} bits, the reference's {carried.needed}{f' ({listed})' if listed else ''}")
     shares = verdict.shares
     if shares.own + shares.vendor + shares.framework:  # a program that failed has none
         lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")

@@ -52,6 +52,16 @@ class Shares(Record):
     framework: float = 0.0
 
 
+class Significand(Record):
+    """Bits of the significand that the errors in norm of the output closest to its bound leave: `used` by the program, `needed`
+    by the reference itself (a program may have ten times its error, 3.3 bits less). `operators`: what the reference's products
+    and convolutions carry, by torch's operator; empty for a program that was not judged to the end."""
+
+    used: float | None = None
+    needed: float | None = None
+    operators: dict[str, int] = Field(default_factory=dict)
+
+
 class Seconds(Record):
     """Seconds that the parts of a verification took. `questions`: those of the check, by question."""
 
@@ -71,6 +81,7 @@ class Verdict(Record):
     speedup: float | None = None           # over eager, timed tiers only
     max_error: float | None = None
     error_bound: float | None = None
+    significand: Significand = Significand()
     shares: Shares = Shares()
     seconds: Seconds = Seconds()
     notes: tuple[str, ...] = ()
@@ -223,6 +234,11 @@ def _verdict(
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest and finite else None,
+        significand=Significand(
+            used=closest.bits if closest else None,
+            needed=closest.bits_of_reference if closest else None,
+            operators=dict(check.significands),
+        ),
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
         seconds=Seconds(
             build=built.seconds, check=check.seconds, timing=timing_s, questions=dict(check.question_seconds)

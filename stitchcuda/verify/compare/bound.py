@@ -145,9 +145,11 @@ def judge(
         return refused(problem)
     found = Differences(given, exact, device=device)
     if narrow_outputs.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, exact, device=device)]))
+        own = own or measure_error(expected, exact, device=device)
+        allowed = _at_least(allowed, pool_measures([own]))
     worst, norm = found.error.largest, found.error.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
+    bits = _bits(norm / found.size.norm if found.size.norm else 0.0, expected.dtype)
     note, limits = "", _limits(found, allowed, own)
     if worst > max_bound or norm > norm_bound:
         note = _where(given, exact, found) + _pattern(exact, found, limits)
@@ -157,8 +159,15 @@ def judge(
     elif hidden := _in_a_slice(expected, exact, found, allowed):
         norm, norm_bound, note = hidden
     return OutputError(
-        name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note
-    )
+        name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note,
+        bits=bits, bits_of_reference=_bits(own.norm, expected.dtype) if own is not None else None,
+    )  # fmt: skip
+
+
+def _bits(error: float, dtype: torch.dtype) -> float:
+    """The bits of a significand with which one operation has this relative error in norm, at most those of the dtype."""
+    most = 1.0 - math.log2(eps(dtype))
+    return round(min(most, -math.log2(error)), 1) if error > 0 and math.isfinite(error) else most
 
 
 def _signed(tensor: torch.Tensor) -> torch.Tensor:

@@ -278,10 +278,12 @@ class FindMattering(Request[Mattering]):
 
 @dataclass(frozen=True)
 class ReferenceWork(Answer):
-    """What one call costs: bytes moved by its operators on the simulator, device nanoseconds on a GPU, there with its trace."""
+    """What one call costs: bytes moved by its operators on the simulator, device nanoseconds on a GPU, there with its trace.
+    `significands`: what its products and convolutions carry (`verify/reference/significands.py`)."""
 
     work: int
     rows: list[Row] = field(default_factory=list)
+    significands: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

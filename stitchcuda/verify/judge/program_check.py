@@ -230,7 +230,7 @@ class ProgramCheck:
         """How much of the reference's work do its own kernels take over?"""
         with self._asking("reference's work"):
             work = self._resources.reference_work()
-        result = result.model_copy(update={"whole": work.work})
+        result = result.model_copy(update={"whole": work.work, "significands": tuple(work.significands.items())})
         if (traced := self._trial.traced) is None:
             return result
         first, own = self._secret_inputs.sets[0], self._trial.own

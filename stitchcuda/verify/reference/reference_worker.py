@@ -40,6 +40,7 @@ from stitchcuda.verify.reference.expected_outputs import ExpectedOutputs, LostCo
 from stitchcuda.verify.reference.float64_truth import allow_tf32, in_precision, private_state, run
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
+from stitchcuda.verify.reference.significands import Significands
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
@@ -210,18 +211,24 @@ class ReferenceWorker:
     def record_work(self, request: requests.RecordWork) -> requests.ReferenceWork:
         reference = self._loaded()
         args, kwargs = reference.inputs(request.seed)
+        carried = Significands()
+        with (
+            self._outputs.explained(args, kwargs), private_state(reference.module), torch.no_grad(), self._in_precision(),
+            carried,
+        ):  # fmt: skip
+            reference.module(*args, **kwargs)
         if self._target == "cuda":
             with torch.no_grad(), self._in_precision():
                 rows = device_time.record(
                     lambda: reference.module(*args, **kwargs), restore=self._state.reset
                 ).rows
             self._state.reset()
-            return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows)
+            return requests.ReferenceWork(sum(took for _, _, took, _ in rows), rows, carried.bits)
         moved: list[int] = []
         traffic = ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size))
         with self._outputs.explained(args, kwargs), private_state(reference.module), torch.no_grad(), traffic:
             reference.module(*args, **kwargs)
-        return requests.ReferenceWork(sum(moved))
+        return requests.ReferenceWork(sum(moved), significands=carried.bits)
 
     def read_memory_needs(self, request: requests.ReadMemoryNeeds) -> requests.MemoryNeeds:
         host = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
