@@ -38,8 +38,10 @@ from stitchcuda.simulator.unsupported import refuse
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
          "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
-# For device code: a call before each access, which looks for mistakes (runtime/access_check.h). No sanitizer is linked.
-WATCHED = ("-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "--param=tsan-distinguish-volatile=1")
+# For device code: a call before each access, and one where an address does not fit its type, which look for mistakes
+# (runtime/access_check.h). No sanitizer is linked.
+WATCHED = ("-fsanitize=thread", "-fsanitize=alignment", "--param=tsan-instrument-func-entry-exit=0",
+           "--param=tsan-distinguish-volatile=1")  # fmt: skip
 WITH_LINES = ("-g1",)  # the code stays the same
 # One library, which all modules of a process share.
 _CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "access_check.cpp", "protection.cpp",

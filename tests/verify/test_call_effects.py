@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from stitchcuda.verify.inputs.reference_requests import CallHabits, InputSet, TensorFacts
-from stitchcuda.verify.integrity.call_effects import CallEffects, argument_names, generators_digest, overlapping
+from stitchcuda.verify.integrity.call_effects import (
+    CallEffects,
+    argument_names,
+    generators_digest,
+    output_marks,
+    overlapping,
+)
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.program_requests import Called
 from stitchcuda.verify.messages.tensor_block import TensorBlock
@@ -33,31 +44,87 @@ def faults(theirs: Any, ours: Any, *, names: tuple[str, ...] = (), first: bool =
     return find_faults(habits, given(), names, called(ours, **fields), first=first)
 
 
+def watch(arguments: Any, tensors: Sequence[torch.Tensor] = ()) -> CallEffects:
+    return CallEffects(torch.nn.Identity(), arguments, tensors)
+
+
 def test_nothing_is_seen_where_nothing_happens() -> None:
-    x = torch.randn(4)
-    effects = CallEffects(((x, [x], {"a": x}), {}), [x])
-    x + 1
-    assert not any((effects.arguments_changed(), effects.generators_moved(), effects.written(), effects.settings()))
+    x, module = torch.randn(4), torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+    effects = CallEffects(module, ((x, [x], {"a": x}), {}), [x])
+    y = module(x)
+    seen = effects.arguments_changed(), effects.written(), effects.settings(), effects.module_changed()
+    assert not any(seen)
+    assert output_marks(y.detach()) == []
+
+
+def test_what_is_no_plain_tensor_is_marked() -> None:
+    with torch.inference_mode():
+        assert output_marks(torch.ones(2)) == ["an inference tensor"]
+    assert output_marks(torch.nn.Parameter(torch.ones(2))) == ["a parameter"]
+    assert output_marks(torch.ones(2, requires_grad=True)) == ["a tensor that requires gradients"]
+    x = torch.ones(2)
+    vars(x)["cpu"] = print
+    assert output_marks(x) == ["a tensor with attributes of its own"]
+
+
+def test_changes_of_the_module_are_seen() -> None:
+    changes: dict[str, Callable[[torch.nn.Linear], Any]] = {
+        "training": lambda module: module.eval(),
+        "requires_grad": lambda module: module.weight.requires_grad_(False),
+        "grad": lambda module: setattr(module.weight, "grad", torch.ones(2, 2)),
+    }
+    for name, change in changes.items():
+        module = torch.nn.Linear(2, 2)
+        effects = CallEffects(module, ())
+        change(module)
+        assert effects.module_changed() == [name]
+
+
+@pytest.mark.parametrize(("setting", "change", "undo"), [
+    ("torch.set_default_device", lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
+    ("torch.set_flush_denormal", lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+    ("random.seed", lambda: random.seed(1), lambda: None),
+    ("numpy.random.seed", lambda: np.random.seed(1), lambda: None),
+    ("gc.disable", gc.disable, gc.enable),
+    ("logging.disable", lambda: logging.disable(5), lambda: logging.disable(0)),
+])  # fmt: skip
+def test_settings_of_the_process_are_seen(setting: str, change: Callable[[], Any], undo: Callable[[], Any]) -> None:
+    torch.set_flush_denormal(False)        # some libraries set it when they are loaded
+    effects = watch(())
+    change()
+    try:
+        assert effects.settings() == [setting]
+    finally:
+        undo()
+
+
+def test_hooks_of_all_modules_are_seen() -> None:
+    effects = watch(())
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert effects.settings() == ["torch.nn.modules.module.register_module_forward_hook"]
+    finally:
+        hook.remove()
 
 
 def test_changes_of_arguments_are_seen() -> None:
     x, parts, named = torch.randn(4, 2), [torch.ones(1), torch.ones(2)], {"a": torch.ones(1)}
     for change in (parts.reverse, lambda: named.update(b=x), lambda: x.t_(), parts.clear):
-        effects = CallEffects(((x, parts, named), {}))
+        effects = watch(((x, parts, named), {}))
         change()
         assert effects.arguments_changed()
 
 
 def test_a_write_that_is_undone_is_seen() -> None:
     x, y = torch.randn(4), torch.randn(4)
-    effects = CallEffects(((x, y), {}), [x, y])
+    effects = watch(((x, y), {}), [x, y])
     y.detach().neg_().neg_()
     assert effects.written() == [1]
 
 
 def test_settings_are_seen_and_the_default_dtype_is_put_back() -> None:
     threads = torch.get_num_threads()
-    effects = CallEffects(())
+    effects = watch(())
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(threads + 1)
     try:
@@ -70,7 +137,7 @@ def test_settings_are_seen_and_the_default_dtype_is_put_back() -> None:
 def test_generators_that_are_seeded_or_drawn_from_have_moved() -> None:
     torch.manual_seed(5)
     before = generators_digest()
-    effects = CallEffects(())
+    effects = watch(())
     torch.rand(1)
     assert effects.generators_moved()
     torch.manual_seed(5)

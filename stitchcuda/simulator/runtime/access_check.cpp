@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "block.h"
 #include "device_memory.h"
 #include "stitchsim/thread.h"
 
@@ -185,6 +186,16 @@ void look_for_races(std::uintptr_t word, unsigned char bytes, bool writes, bool 
   mine.turn = turn;
 }
 
+// Ends the kernel here: the host may not stand such an access either.
+void refuse_misaligned(const void* address, std::size_t wanted, const void* caller) {
+  const DeviceMap& device = check().device;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  const bool on_device = at >= device.begin && at < device.end;
+  if (!on_device && (at < dynamic.begin || at >= dynamic.end)) return;  // a thread's own memory, or the host's
+  const std::string memory = on_device ? device_byte(at) : "byte " + std::to_string(at - dynamic.begin) + " of dynamic shared memory";
+  Block::current().fail("accesses memory at an address that is no multiple of " + std::to_string(wanted) + ": " + memory + place(caller));
+}
+
 void touch(const void* address, std::size_t bytes, bool writes, const void* caller) {
   Check& all = check();
   const auto begin = reinterpret_cast<std::uintptr_t>(address), end = begin + bytes;
@@ -304,3 +315,14 @@ VISIBLE void __tsan_atomic_signal_fence(int) {}
     return __atomic_compare_exchange_n(at, expected, wanted, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
   }
 ATOMIC(std::uint8_t, 8) ATOMIC(std::uint16_t, 16) ATOMIC(std::uint32_t, 32) ATOMIC(std::uint64_t, 64)
+
+// Where a pointer's address does not fit its type (gcc's libsanitizer/ubsan/ubsan_handlers.h). A null pointer is not told here.
+struct TypeMismatch {
+  const char* file;
+  std::uint32_t line, column;
+  const void* type;
+  unsigned char log_alignment, kind;
+};
+VISIBLE void __ubsan_handle_type_mismatch_v1(TypeMismatch* data, void* at) {
+  if (checking && at != nullptr) stitchsim::refuse_misaligned(at, std::size_t{1} << data->log_alignment, __builtin_return_address(0));
+}

@@ -99,13 +99,15 @@ class CallHabits:
     """What a call of the reference returns and does beside values, which a program may do too.
 
     `structure`: of its result (`wire.encode`). `lent`: outputs in the memory of inputs or state, which later calls may change.
-    `overlapping`: pairs of outputs that have elements in common. `arguments`: names of forward's arguments. The others are as
-    in `verify/integrity/call_effects.py`.
+    `overlapping`: pairs of outputs that have elements in common. `marks`: outputs with what they are beside plain tensors.
+    `arguments`: names of forward's arguments. The others are as in `verify/integrity/call_effects.py`.
     """
 
     structure: Any = None
     lent: tuple[str, ...] = ()
     overlapping: tuple[tuple[str, str], ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
+    module_changed: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     changes_arguments: bool = False
     settings: tuple[str, ...] = ()

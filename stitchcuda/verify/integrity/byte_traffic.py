@@ -9,7 +9,12 @@ Where to look next: `verify/integrity/dispatch_recorder.py` (which keeps the sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -35,7 +40,8 @@ _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_
 def extent_bytes(tensor: torch.Tensor) -> int:
     """The bytes of a tensor's elements, each element of an expanded tensor counted once; for a sparse one, of its parts."""
     if tensor.layout is not torch.strided:
-        return sum(map(extent_bytes, _parts(tensor)))
+        parts = _parts(tensor)
+        return sum(map(extent_bytes, parts)) if parts else tensor.numel() * tensor.element_size()
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride != 0 or size == 0 else 1
@@ -70,6 +76,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _SMALL = 3
 _BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # repeated: NaN, about 3, very large in every float type
+_MOST_INTRUDERS = 4
+_OURS = frozenset((torch._ops.__file__, contextlib.__file__, __file__))  # whose functions call an operator
 _ZONE = 512                                # bytes: a multiple of every alignment
 Kind = Literal["nan", "small", "large", "ones"]
 HARMLESS: tuple[Kind, ...] = ("small", "large", "ones")
@@ -162,11 +170,16 @@ def poison_cached() -> None:
 
 
 class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
-    """A dispatch mode that fills every fresh allocation with poison. It counts nothing."""
+    """A dispatch mode that fills every fresh allocation with poison. It counts nothing.
+
+    `intruders`: Python functions that ran inside an operator of torch's own, where nobody counts what they do, such as the
+    deleter of memory that the operator gives back.
+    """
 
     def __init__(self, *, inverted: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self._inverted = inverted
+        self.intruders: list[str] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -176,10 +189,31 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         if not isinstance(func, torch._ops.OpOverload):
             raise TypeError(f"{func} is no operator")
         with mark():
-            result = func(*args, **(kwargs or {}))
+            with self._alone():
+                result = func(*args, **(kwargs or {}))
             if is_allocation(func) and isinstance(result, torch.Tensor):
                 poison(result, inverted=self._inverted)
         return result
+
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Notes each Python function that is called in the block, on this thread. No garbage is collected meanwhile: that may
+        call functions at any place."""
+        def see(frame: FrameType, event: str, _: Any) -> None:
+            file = frame.f_code.co_filename
+            if event == "call" and file not in _OURS and len(self.intruders) < _MOST_INTRUDERS:
+                self.intruders.append(f"{Path(file).name} line {frame.f_lineno}")
+
+        before, collecting = sys.getprofile(), gc.isenabled()
+        gc.disable()
+        sys.setprofile(see)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+            if collecting:
+                gc.enable()
 
 
 class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
@@ -207,7 +241,7 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         if is_allocation(func) or func.is_view or name in _IN_NAME_ONLY:
             return result
         given = tensors_of((args, kwargs))
-        made = sum(map(extent_bytes, returned))
+        made = sum(map(extent_bytes, returned or _written(func, args)))
         if name in _LOOKUPS and given:
             moved = 2 * made + sum(extent_bytes(tensor) for tensor in given[1:])
         else:
@@ -223,6 +257,12 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             outside = [tensor for tensor in strided if loaded_runtime.is_host_memory(tensor.data_ptr())]
             self._note("read", sum(map(extent_bytes, outside)), name)
         return result
+
+
+def _written(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
+    """The arguments that an operator writes to, such as `_foreach_tanh_`, which returns none of them."""
+    places = zip(func._schema.arguments, args, strict=False)
+    return tensors_of([value for place, value in places if place.alias_info is not None and place.alias_info.is_write])
 
 
 def _plain_copy(tensors: list[torch.Tensor]) -> str:

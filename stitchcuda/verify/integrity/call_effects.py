@@ -1,4 +1,5 @@
-"""What a call leaves behind beside outputs: changed arguments, settings of torch, generators, writes that were undone.
+"""What a call leaves behind beside values: changed arguments and modules, settings of the process, generators, writes that were
+undone, and what outputs are beside plain tensors.
 
 The reference's worker and a program's look in the same way, so that a program may do what the reference does. Nothing is judged
 here, and a report of a program's worker may be false.
@@ -8,14 +9,22 @@ Where to look next: `verify/program/call_form.py` (the judge's sentences), `veri
 
 from __future__ import annotations
 
+import gc
 import inspect
+import logging
+import os
+import random
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import torch
+from torch.nn.modules import module as hooks
 
 from stitchcuda.verify.messages.shared_tensors import memory_of
+
+_TINY = 5e-324                             # no more than zero where denormal numbers are flushed
 
 # Bound before a program is imported, which could replace them.
 _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
@@ -29,7 +38,23 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch.backends.cudnn.allow_tf32", torch._C._get_cudnn_allow_tf32),
     ("torch.backends.cudnn.enabled", torch._C._get_cudnn_enabled),
     ("torch.backends.cudnn.deterministic", torch._C._get_cudnn_deterministic),
+    ("torch.set_default_device", torch.get_default_device),
+    ("torch.set_flush_denormal", lambda: _TINY > 0.0),
+    ("torch.autograd.set_detect_anomaly", torch.is_anomaly_enabled),
+    ("torch.backends.cuda.enable_flash_sdp", torch._C._get_flash_sdp_enabled),
+    ("torch.backends.cuda.enable_mem_efficient_sdp", torch._C._get_mem_efficient_sdp_enabled),
+    ("torch.backends.cuda.enable_math_sdp", torch._C._get_math_sdp_enabled),
+    ("torch.nn.modules.module.register_module_forward_hook", lambda: list(map(len, _GLOBAL_HOOKS))),
+    ("random.seed", random.getstate),
+    ("numpy.random.seed", lambda: _hashed(np.random.get_state())),
+    ("numpy.seterr", np.geterr),
+    ("gc.disable", gc.isenabled),
+    ("logging.disable", lambda: logging.root.manager.disable),
+    ("os.chdir", os.getcwd),
 )
+_GLOBAL_HOOKS: list[dict[Any, Any]] = [
+    value for name, value in vars(hooks).items() if name.startswith("_global_") and isinstance(value, dict)
+]
 _set_default_dtype = torch.set_default_dtype
 _host_state = torch.default_generator.get_state
 _has_gpu: Callable[[], bool] = torch.cuda.is_initialized  # the simulator's device has the generator of the host
@@ -37,9 +62,10 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class CallEffects:
-    """Made just before a call with `arguments`. `tensors`: those whose writes are looked for."""
+    """Made just before a call of `module` with `arguments`. `tensors`: those whose writes are looked for."""
 
-    def __init__(self, arguments: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(self, module: torch.nn.Module, arguments: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
+        self._module, self._marks = module, _marks(module)
         self._arguments, self._before = arguments, _form(arguments)
         self._tensors, self._versions = tensors, [tensor._version for tensor in tensors]
         self._settings = _read_settings()
@@ -57,6 +83,11 @@ class CallEffects:
         """Whether a list or dict among the arguments holds other objects now, or a tensor has another shape or layout."""
         return bool(_form(self._arguments) != self._before)
 
+    def module_changed(self) -> list[str]:
+        """What the call changed of the module beside values, such as "training"."""
+        now = _marks(self._module)
+        return sorted({mark for (place, mark), was in self._marks.items() if now.get((place, mark), was) != was})
+
     def written(self) -> list[int]:
         """The positions of tensors that operators of torch have written to, whatever they hold now."""
         versions = zip(self._tensors, self._versions, strict=True)
@@ -65,6 +96,17 @@ class CallEffects:
     def generators_moved(self) -> bool:
         """Whether one of torch's generators has another state now."""
         return generators_digest() != self._generators
+
+
+def output_marks(tensor: torch.Tensor) -> list[str]:
+    """What a returned tensor is beside its values, in words: few can be used as a plain one is."""
+    found = {
+        "a parameter": type(tensor) is torch.nn.Parameter,
+        "a tensor that requires gradients": tensor.requires_grad and type(tensor) is not torch.nn.Parameter,
+        "an inference tensor": tensor.is_inference(),
+        "a tensor with attributes of its own": bool(object.__getattribute__(tensor, "__dict__")),
+    }
+    return [what for what, is_so in found.items() if is_so]
 
 
 def argument_names(forward: Any) -> list[str]:
@@ -114,6 +156,19 @@ def _meet(left: torch.Tensor, right: torch.Tensor, begin: int, other: int, lengt
     return bool(view(right, other - begin).any())
 
 
+def _marks(module: torch.nn.Module) -> dict[tuple[str, str], Any]:
+    """By name of a submodule or parameter and of what may be changed of it."""
+    marks: dict[tuple[str, str], Any] = {(name, "training"): part.training for name, part in module.named_modules()}
+    for name, parameter in module.named_parameters():
+        marks[name, "requires_grad"] = parameter.requires_grad
+        marks[name, "grad"] = id(parameter.grad)
+    return marks
+
+
+def _hashed(state: Any) -> Any:
+    return [part.tobytes() if isinstance(part, np.ndarray) else part for part in state]
+
+
 def _read_settings() -> list[Any]:
     return [_read(read) for _, read in _SETTINGS]
 
@@ -133,5 +188,8 @@ def _form(value: Any) -> Any:
         return [type(value), *map(_form, value)]
     if isinstance(value, torch.Tensor):
         plain = type(value) in _PLAIN and value.layout is torch.strided
-        return id(value), (value.dtype, tuple(value.shape), value.stride()) if plain else type(value)
+        if not plain:
+            return id(value), type(value)
+        layout = value.dtype, tuple(value.shape), value.stride(), value.data_ptr()
+        return id(value), *layout, value.requires_grad, id(value.grad) if value.is_leaf else 0
     return id(value)

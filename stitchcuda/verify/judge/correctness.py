@@ -1,8 +1,9 @@
 """Decides whether a loaded program is correct: calls it on secret inputs and compares its outputs with the reference.
 
 The first input set is called twice, which also shows whether the program is deterministic. In a final check every set is, other
-sizes are tried, and 64 to 128 more calls (or a second's worth) must still be right. At the end the outputs of the first call
-must not have changed. Last come parameters of other magnitudes, and a new worker gets them where this one is wrong with them.
+sizes are tried, and 64 to 128 more calls (or a second's worth) must still be right. The outputs of the first call must not have
+changed after the second, nor those of a later call at the end. Last come parameters of other magnitudes, and a new worker gets
+them where this one is wrong with them.
 A failure of the program is a `CheckResult`, never an exception.
 Where to look next: `verify/program/trial.py` (how one call is made and compared), `verify/judge/examination.py` (who calls
 this), `verify/ablation/own_work.py` (what is checked after it).
@@ -23,9 +24,9 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
 from stitchcuda.verify.inputs.variants import BLANK, GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
-from stitchcuda.verify.messages.program_requests import Called, CallWork
+from stitchcuda.verify.messages.program_requests import CallWork
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import ProgramAnswer, Trial
+from stitchcuda.verify.program.trial import Trial
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
@@ -45,16 +46,19 @@ def check(
     reasons: list[str] = []
     work: CallWork | None = None
     deterministic: bool | None = None
-    first: ProgramAnswer[Called] | None = None
+    held: InputSet | None = None           # whose outputs the worker keeps, to be read again
     fewer: list[bool] = []                 # for each input set: did a second call launch fewer own kernels?
     done = 0
     bounds = secret_inputs.bounds(seeds)
     strict = [inputs for inputs in secret_inputs.sets[:seeds] if not inputs.lenient]
     held_back = secrets.choice(_held_back(strict)) if final else None
+    judged = [inputs for inputs in strict if inputs is not held_back]
+    later = 1 + secrets.randbelow(max(1, len(judged) - 1))
     try:
-        for number, given in enumerate(inputs for inputs in strict if inputs is not held_back):
-            answer = trial.call(given, same_addresses=True, hold=number == 0)
-            first = first or answer
+        for number, given in enumerate(judged):
+            hold = number in (0, later)
+            answer = trial.call(given, same_addresses=True, hold=hold)
+            held = given if hold else held
             work = work or answer.reply
             errors, reasons = trial.compare(given, answer, bounds)
             _keep_worst(worst, errors)
@@ -67,6 +71,8 @@ def check(
                 same = set(again.names) == set(answer.names) and not trial.find_changed(answer, again)
                 deterministic = same if deterministic is None else deterministic and same
                 fewer.append(again.reply.launches < answer.reply.launches)
+            if not reasons and number == 0:
+                reasons = _overwritten(trial, given)
             done += 1
             if reasons:
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
@@ -88,8 +94,8 @@ def check(
             done += held_back is not None
         if not reasons and final:
             reasons = check_row(trial, secret_inputs, strict) or check_shared(trial, secret_inputs, strict)
-        if not reasons and first is not None:
-            reasons = _overwritten(trial, secret_inputs.sets[0])
+        if not reasons and held is not None:
+            reasons = _overwritten(trial, held)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
     if reasons and (drawn := trial.what_is_drawn()):
@@ -204,7 +210,7 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
 
 
 def _overwritten(trial: Trial, given: InputSet) -> list[str]:
-    """Returns a reason if outputs of the first call changed during later calls."""
+    """Returns a reason if outputs that the worker keeps, of a call on `given`, changed during later calls."""
     changed = trial.find_overwritten(given)
     if not changed:
         return []

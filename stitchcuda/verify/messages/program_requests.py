@@ -109,7 +109,10 @@ class Called(WrittenTensors, CallWork):
     failed_launch: str = ""                # a sentence on a kernel launch that failed, after which forward went on
     caught: ReportedList[Caught] = field(default_factory=list)  # of calls of its libraries' functions on the simulator, too
     overlapping: ReportedList[tuple[Count, Count]] = field(default_factory=list)  # positions of outputs with common elements,
-    in_state: ReportedList[Count] = field(default_factory=list)  # and of those in the memory of parameters and buffers
+    in_inputs: ReportedList[Count] = field(default_factory=list)  # of those in the memory of inputs,
+    in_state: ReportedList[Count] = field(default_factory=list)  # and of parameters and buffers
+    marks: ReportedList[ReportedList[str]] = field(default_factory=list)  # for each output, what it is beside a plain tensor
+    module_changed: ReportedList[str] = field(default_factory=list)  # such as "training"
     arguments_changed: bool = False        # these and the next as in `verify/integrity/call_effects.py`
     settings: ReportedList[str] = field(default_factory=list)
     written_back: ReportedList[str] = field(default_factory=list)  # inputs and state that operators of torch wrote to

@@ -60,9 +60,13 @@ def _shared_outputs(habits: CallHabits, names: tuple[str, ...], called: Called) 
         pair = tuple(names[place] for place in (left, right) if place < len(names))
         if len(pair) == 2 and pair not in allowed:
             yield f"{pair[0]} and {pair[1]} lie in one memory where the reference's do not: return a copy of one of them"
-    for name in (names[place] for place in called.in_state if place < len(names)):
-        if name not in habits.lent:
-            yield f"{name} is the memory of a parameter or buffer, which the reference's is not: return a copy"
+    for places, what in ((called.in_inputs, "an input"), (called.in_state, "a parameter or buffer")):
+        for name in (names[place] for place in places if place < len(names)):
+            if name not in habits.lent:
+                yield f"{name} is the memory of {what}, which the reference's is not: return a copy"
+    for name, marks in zip(names, called.marks, strict=False):
+        for mark in (mark for mark in marks if (name, mark) not in set(map(tuple, habits.marks))):
+            yield f"{name} is {mark[:_MOST_NAMED]}, which the reference's is not: return a plain tensor"
 
 
 def _effects(habits: CallHabits, given: InputSet, called: Called, *, first: bool) -> Iterator[str]:
@@ -70,6 +74,9 @@ def _effects(habits: CallHabits, given: InputSet, called: Called, *, first: bool
         yield (
             "a call changes a list, dict or tensor object that it is given: take parts out of a copy, and leave shapes alone"
         )
+    if changed := [what for what in called.module_changed if what not in habits.module_changed]:
+        named = ", ".join(changed)[:_MOST_NAMED]
+        yield f"a call changes the module ({named}), which a user may have set: leave it alone"
     if others := [name for name in called.settings if name not in habits.settings]:
         named = ", ".join(others)[:_MOST_NAMED]
         yield f"a call changes a setting of the whole process ({named}): leave it alone, or set it back before returning"

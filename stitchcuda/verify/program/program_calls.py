@@ -21,7 +21,7 @@ from stitchcuda.state import Target
 from stitchcuda.verify.inputs import draw_seeds, timed_contents
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
-from stitchcuda.verify.integrity.call_effects import CallEffects, generators_digest, overlapping
+from stitchcuda.verify.integrity.call_effects import CallEffects, generators_digest, output_marks, overlapping
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
 from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.program_requests import (
@@ -97,7 +97,7 @@ class ProgramCalls:
         left = {f"input {place}": tensor for place, tensor in enumerate(given) if place not in request.written}
         left |= self.state.left_alone()
         with torch.no_grad():
-            effects = CallEffects((args, kwargs), list(left.values()))
+            effects = CallEffects(program, (args, kwargs), list(left.values()))
         loaded_runtime.protect([memory_of(tensor) for tensor in left.values()])
         try:
             with torch.no_grad(), recorder, interceptor.running(traffic):
@@ -114,8 +114,10 @@ class ProgramCalls:
         written = self._write(request, structure, copies, given)
         names = list(left)
         called = Called(
-            **vars(written), failed_launch=failed_launch, caught=caught, tampered=recorder.reasons, settings=settings,
-            **self._find_shared(outputs), arguments_changed=effects.arguments_changed(),
+            **vars(written), failed_launch=failed_launch, caught=caught, settings=settings,
+            tampered=[*recorder.reasons, *_intrusions(traffic)],
+            **self._find_shared(outputs, given), marks=[output_marks(tensor) for tensor in outputs],
+            module_changed=effects.module_changed(), arguments_changed=effects.arguments_changed(),
             written_back=[names[place] for place in effects.written()], generators=generators_digest(),
             generators_moved=effects.generators_moved(),
         )  # fmt: skip
@@ -140,13 +142,15 @@ class ProgramCalls:
             host_bytes=touched + recorder.total("read"),
         )
 
-    def _find_shared(self, outputs: list[torch.Tensor]) -> dict[str, Any]:
-        """The positions of outputs that have elements in common, with each other or with the program's state."""
+    def _find_shared(self, outputs: list[torch.Tensor], given: list[torch.Tensor]) -> dict[str, Any]:
+        """The positions of outputs that have elements in common, with each other, with inputs or with the program's state."""
         count, plain = len(outputs), [alias(tensor) for tensor in outputs]
-        pairs = overlapping([*plain, *self.state.held().values(), *self._transient_now()], count)
+        pairs = overlapping([*plain, *given, *self.state.held().values(), *self._transient_now()], count)
+        with_inputs = count + len(given)
         return {
             "overlapping": [pair for pair in pairs if pair[1] < count],
-            "in_state": sorted({first for first, second in pairs if second >= count}),
+            "in_inputs": sorted({first for first, second in pairs if count <= second < with_inputs}),
+            "in_state": sorted({first for first, second in pairs if second >= with_inputs}),
         }
 
     def _transient_now(self) -> list[torch.Tensor]:
@@ -194,11 +198,9 @@ class ProgramCalls:
             digests=[digest(tensor, request.state_key) for name, tensor in now.items() if name not in updated],
         )
 
-
     def reread(self, request: RereadOutputs) -> WrittenTensors:
         structure, tensors = self._held
         return WrittenTensors(structure=structure, outputs=fill(request.outputs, tensors))
-
 
     def repeat(self, request: RepeatCalls) -> Repeated:
         """Makes calls as a user makes them: nothing recorded, nothing poisoned, each with other contents.
@@ -229,7 +231,6 @@ class ProgramCalls:
         assert written is not None
         return Repeated(**vars(written), calls=done, tampered=[])
 
-
     def profile(self, request: ProfileCall) -> Traced:
         """Records through CUPTI what the device does in a call after a warm-up on other contents."""
         program, interceptor = self.program, self.interceptor
@@ -259,7 +260,6 @@ class ProgramCalls:
         outputs = fill(request.outputs, [copy.tensor() for copy in returned])
         return Traced(**vars(found), structure=structure, outputs=outputs)
 
-
     def _restore(self) -> None:
         """Gives parameters and buffers their values from before the first call: a call must not profit from the one before."""
         with torch.no_grad():
@@ -288,6 +288,12 @@ class ProgramCalls:
         if self.target == "cuda":
             torch.cuda.synchronize()
 
+
+def _intrusions(traffic: Poison) -> list[str]:
+    if not traffic.intruders:
+        return []
+    where = ", ".join(traffic.intruders)
+    return [f"Python functions ran inside operators of torch, where nobody counts what they do ({where})"]
 
 
 def _aliases(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -25,7 +25,7 @@ from stitchcuda.compiler.capture.kept_attributes import kept_attributes
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
 from stitchcuda.verify.inputs.reference_requests import CallHabits
-from stitchcuda.verify.integrity.call_effects import CallEffects, overlapping
+from stitchcuda.verify.integrity.call_effects import CallEffects, output_marks, overlapping
 from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
 from stitchcuda.verify.reference.random_draws import RandomDraws, ReplayedDraws, draws
@@ -283,10 +283,11 @@ def _call_and_compare(
     values = {key: tensor.detach().clone() for key, tensor in module.named_buffers()}
     versions = {key: tensor._version for key, tensor in given.items()}
     with torch.no_grad():
-        effects = CallEffects((args, kwargs)) if habits is not None else None
+        effects = CallEffects(module, (args, kwargs)) if habits is not None else None
         result = module(*args, **kwargs)
         settings = effects.settings() if effects else []
-        outputs = {name: value.detach() for name, value in name_outputs(result).items()}
+        results = name_outputs(result)
+        outputs = {name: value.detach() for name, value in results.items()}
         returned = tuple(outputs)
     for key, tensor in _state(module).items():
         replaced = key not in before or before[key][0] is not tensor or before[key][1] != tensor._version
@@ -303,6 +304,8 @@ def _call_and_compare(
             overlapping=tuple(
                 (returned[left], returned[right]) for left, right in overlapping([outputs[name] for name in returned])
             ),
+            marks=tuple((name, mark) for name, value in results.items() for mark in output_marks(value)),
+            module_changed=tuple(effects.module_changed()),
             changes_arguments=effects.arguments_changed(),
             settings=tuple(settings),
             moves_generators=effects.generators_moved(),

@@ -128,7 +128,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._indices |= numbers
             index, size = _index_and_size(name, args)
             self._limit(index, size, numbers)
-            if name.startswith(_WRITES):
+            if name.startswith(_WRITES) and not _adds_up(name, args):
                 self._places |= numbers
 
     def _limit(self, index: Tensor | None, size: int, numbers: frozenset[int]) -> None:
@@ -181,6 +181,11 @@ def _tests_for_nonfinite(name: str, args: Any) -> bool:
     if name not in _COMPARE or len(args) != 2:
         return False
     return args[0] is args[1] or (isinstance(args[1], float) and math.isinf(args[1]))
+
+
+def _adds_up(name: str, args: Any) -> bool:
+    """Whether several values for one place are defined: they are added, or reduced in another way."""
+    return "add" in name or "reduce" in name or (name.startswith(("index_put", "put")) and args[3:4] == (True,))
 
 
 def _index_and_size(name: str, args: Any) -> tuple[Tensor | None, int]:
