@@ -235,7 +235,8 @@ def test_an_error_that_was_measured_before_changes_no_judgement(dtype: torch.dty
     allowed = bound.bound([own], [exact])
     first = bound.judge("output", given, own, exact, allowed)
     assert first.ok == (spoil in ("nothing", "an infinity"))
-    assert bound.judge("output", given, own, exact, allowed, bound.measure_error(own, exact)) == first
+    again = bound.judge("output", given, own, exact, allowed, bound.measure_error(own, exact))
+    assert again.model_copy(update={"bits_of_reference": None}) == first.model_copy(update={"bits_of_reference": None})
 
 
 @pytest.mark.parametrize("shape", [(7, 9, 40), (1, 5, 16, 16), (300,), (2, 3, 2, 16, 3)])

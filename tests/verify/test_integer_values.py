@@ -122,7 +122,10 @@ TABLE, IDS, X = torch.randn(9, 4), torch.randint(9, (16,)), torch.randn(16, 4)
     (lambda ids: F.embedding(ids.float().long(), TABLE), of_table(9)),
     (lambda ids: X[:, None].expand(16, 16, 4)[torch.arange(16), ids], INDEX),
     (lambda ids: X[: int(ids.max())], IntegerUses(read=frozenset((0,)))),
-    (lambda ids: torch.zeros(9, 4).index_add(0, ids, X), PLACES),
+    (lambda ids: torch.zeros(9, 4).index_copy(0, ids, X), PLACES),
+    (lambda ids: torch.zeros(9, 4).index_add(0, ids, X), INDEX),
+    (lambda ids: torch.zeros(9, 4).index_put((ids,), X, accumulate=True), INDEX),
+    (lambda ids: torch.zeros(9, 4).scatter_add(0, ids[:, None], X), INDEX),
     (lambda ids: F.cross_entropy(torch.randn(16, 9), ids), of_table(9, ignored={0: -100})),
     (lambda ids: TABLE[torch.arange(9)] * ids.sum(), IntegerUses()),
 ])  # fmt: skip

@@ -71,7 +71,7 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
     assert found.tier == "simulated"
     assert {"source", "inputs", "build and load", "values", "kernels"} <= found.seconds.questions.keys()
     assert 0 < sum(found.seconds.questions.values()) <= found.seconds.check
-    assert re.fullmatch(r"[\d.]+ s: build [\d.]+, check [\d.]+ \(\w+ [\d.]+, .*\)", summary.verdict_lines(found)[-1])
+    assert re.fullmatch(r"[\d.]+ s: build [\d.]+, check [\d.]+ \([\w ]+ [\d.]+, .*\)", summary.verdict_lines(found)[-1])
     assert found.speedup is None
     assert found.shares.own > 0.05
     assert found.max_error is not None
