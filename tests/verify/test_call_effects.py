@@ -83,8 +83,8 @@ def test_changes_of_the_module_are_seen() -> None:
 @pytest.mark.parametrize(("setting", "change", "undo"), [
     ("torch.set_default_device", lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
     ("torch.set_flush_denormal", lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
-    ("random.seed", lambda: random.seed(1), lambda: None),
-    ("numpy.random.seed", lambda: np.random.seed(1), lambda: None),
+    ("random.seed", random.random, lambda: None),
+    ("numpy.random.seed", np.random.rand, lambda: None),
     ("gc.disable", gc.disable, gc.enable),
     ("logging.disable", lambda: logging.disable(5), lambda: logging.disable(0)),
 ])  # fmt: skip

@@ -197,6 +197,7 @@ def test_kinds_of_inputs_are_described() -> None:
 BEHIND = programs.KERNEL.replace("value > 0.0f", "x[i + 1] * 0.0f + value > 0.0f")
 
 
+@pytest.mark.more
 def test_a_read_out_of_bounds_is_told_with_its_line(judge: Judge, tmp_path: Path) -> None:
     """Of a source in a string, and where the program catches what the simulator says."""
     assert BEHIND != programs.KERNEL

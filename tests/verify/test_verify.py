@@ -152,6 +152,7 @@ def test_could_not_judge_is_no_verdict(tmp_path: Path, verifier: Verifier) -> No
         verifier.verify(programs.kernel_program(tmp_path, kernel=kernel))
 
 
+@pytest.mark.more
 def test_a_limit_of_the_simulator_that_a_program_catches_is_no_verdict(tmp_path: Path, verifier: Verifier) -> None:
     """It computes with torch then, and would be refused for having no kernels."""
     kernel = programs.KERNEL.replace("const float value", 'asm("");\n    const float value')
