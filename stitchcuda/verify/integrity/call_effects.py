@@ -24,6 +24,7 @@ from torch.nn.modules import module as hooks
 
 from stitchcuda.verify.messages.shared_tensors import memory_of
 
+_MOST_LOOKED = 4096                       # pairs of tensors
 _TINY = 5e-324                             # no more than zero where denormal numbers are flushed
 
 # Bound before a program is imported, which could replace them.
@@ -129,12 +130,14 @@ def generators_digest() -> str:
 
 def overlapping(tensors: Sequence[torch.Tensor], first: int | None = None) -> list[tuple[int, int]]:
     """The pairs of positions of tensors that have an element in common: views of one memory that lie side by side do not.
-    `first`: only pairs of which one is among so many first tensors."""
+    `first`: only pairs of which one is among so many first tensors. Of very many, not all are looked at."""
     places = sorted((*memory_of(tensor), position) for position, tensor in enumerate(tensors) if tensor.numel())
     found: list[tuple[int, int]] = []
+    looked = 0
     for number, (begin, size, left) in enumerate(places):
         for other, length, right in places[number + 1 :]:
-            if other >= begin + size:
+            looked += 1
+            if other >= begin + size or looked > _MOST_LOOKED:
                 break
             if first is not None and min(left, right) >= first:
                 continue
