@@ -200,3 +200,11 @@ def test_only_a_first_call_may_draw_what_the_reference_does_not() -> None:
     found = find_faults(CallHabits(), given("a"), (), called(x, generators="b", generators_moved=True), first=True)
     assert "another state than the reference" in found[0]
     assert not find_faults(CallHabits(), given("a"), (), called(x, generators="a", generators_moved=True), first=False)
+
+
+def test_very_many_tensors_are_compared_in_time() -> None:
+    """Side by side they meet nowhere; all alike they meet everywhere, and a part of the pairs is named."""
+    whole = torch.zeros(70_000)
+    parts = list(whole.unbind())
+    assert overlapping([*parts, whole[-1:]]) == [(69_999, 70_000)]
+    assert 0 < len(overlapping([whole] * 70_000)) < 10_000

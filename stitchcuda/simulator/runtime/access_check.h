@@ -1,11 +1,13 @@
-// Follows the accesses of device code to memory, and looks for two mistakes: races and accesses out of bounds.
+// Follows the accesses of device code to memory, and looks for three mistakes: races, accesses out of bounds, misaligned ones.
 //
 // A race: two threads at one address, at least one of them writing, with nothing that puts one before the other.
 // The simulator runs a block's threads one after another, so a race that gives wrong results on a GPU gives right ones here.
 // Out of bounds: in device memory but in no block of it, or beyond the dynamic shared memory of the launch. Misaligned: at an
-// address that is no multiple of what its type wants (-fsanitize=alignment), which a GPU does not take. Device code is compiled with -fsanitize=thread, which calls a function before each access; instead of the sanitizer's own
-// runtime these are ours (access_check.cpp). In a launch that is checked they keep, for each four bytes of shared and of device
-// memory, who wrote and who read them last. In order are accesses before and after a barrier, for threads of one warp also
+// address that is no multiple of what its type wants (-fsanitize=alignment), which a GPU does not take.
+//
+// Device code is compiled with -fsanitize=thread, which calls a function before each access; instead of the sanitizer's own
+// runtime these are ours (access_check.cpp). In a launch that is checked they keep, for each address of shared and of device
+// memory at which an access began, who wrote and who read last. In order are accesses before and after a barrier, for threads of one warp also
 // those before and after a warp operation. Volatile and atomic accesses are no races. A kernel with memory fences may order
 // accesses to device memory by them, which is not followed: there only shared memory is looked at. A write that changes nothing is
 // no race. Races are looked for among the first `kMost` accesses of a kernel in one call of a program, bounds in all.

@@ -282,9 +282,8 @@ def why_unsuitable(
     """Says why programs cannot be judged by the reference's outputs for a variant, or "".
 
     The outputs must be finite, not near overflow (an honest program may overflow a little earlier) and not constant, unless
-    `constant`. Their own
-    error must not be far above `usual`, the `relative_error` of the inputs as given: on an ill-conditioned call an honest
-    program would be refused.
+    `constant`. Their own error must not be far above `usual`, the `relative_error` of the inputs as given: on an
+    ill-conditioned call an honest program would be refused.
     """
     for name, own in expected.items():
         if not own.dtype.is_floating_point or own.numel() == 0:

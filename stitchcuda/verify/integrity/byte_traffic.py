@@ -189,13 +189,12 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         if not isinstance(func, torch._ops.OpOverload):
             raise TypeError(f"{func} is no operator")
         with mark():
-            own = not is_builtin_operator(str(func.name()))  # type: ignore[no-untyped-call]
-            with contextlib.nullcontext() if own else self._alone():  # a program's own operator may be a Python function
+            builtin = is_builtin_operator(str(func.name()))  # type: ignore[no-untyped-call]
+            with self._alone() if builtin else contextlib.nullcontext():  # a program's own may be a Python function
                 result = func(*args, **(kwargs or {}))
             if is_allocation(func) and isinstance(result, torch.Tensor):
                 poison(result, inverted=self._inverted)
         return result
-
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

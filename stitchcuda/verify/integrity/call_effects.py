@@ -4,7 +4,7 @@ undone, and what outputs are beside plain tensors.
 The reference's worker and a program's look in the same way, so that a program may do what the reference does. Nothing is judged
 here, and a report of a program's worker may be false.
 Where to look next: `verify/program/call_form.py` (the judge's sentences), `verify/program/program_calls.py` and
-`verify/reference/reference.py` (who look).
+`verify/reference/float64_truth.py` (who look).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.nn.modules import module as hooks
 
 from stitchcuda.verify.messages.shared_tensors import memory_of
 
-_MOST_LOOKED = 4096                       # pairs of tensors
+_MOST_COMPARED = 4096                      # pairs of tensors whose memory overlaps
 _TINY = 5e-324                             # no more than zero where denormal numbers are flushed
 
 # Bound before a program is imported, which could replace them.
@@ -47,7 +47,7 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch.backends.cuda.enable_math_sdp", torch._C._get_math_sdp_enabled),
     ("torch.nn.modules.module.register_module_forward_hook", lambda: list(map(len, _GLOBAL_HOOKS))),
     ("random.seed", random.getstate),
-    ("numpy.random.seed", lambda: _hashed(np.random.get_state())),
+    ("numpy.random.seed", lambda: _without_arrays(np.random.get_state())),
     ("numpy.seterr", np.geterr),
     ("gc.disable", gc.isenabled),
     ("logging.disable", lambda: logging.root.manager.disable),
@@ -73,8 +73,8 @@ class CallEffects:
         self._generators = generators_digest()
 
     def settings(self) -> list[str]:
-        """The settings of torch, by the names of what sets them, that are others now. A default dtype is put back: setting it
-        exchanges classes of torch."""
+        """The settings of torch and the process, by the names of what sets them, that are others now. A default dtype is put
+        back: setting it exchanges classes of torch."""
         now = _read_settings()
         if now[0] != self._settings[0]:
             _set_default_dtype(self._settings[0])
@@ -130,15 +130,16 @@ def generators_digest() -> str:
 
 def overlapping(tensors: Sequence[torch.Tensor], first: int | None = None) -> list[tuple[int, int]]:
     """The pairs of positions of tensors that have an element in common: views of one memory that lie side by side do not.
-    `first`: only pairs of which one is among so many first tensors. Of very many, not all are looked at."""
+    `first`: only pairs of which one is among so many first tensors. Of very many, not all are compared."""
     places = sorted((*memory_of(tensor), position) for position, tensor in enumerate(tensors) if tensor.numel())
     found: list[tuple[int, int]] = []
-    looked = 0
+    compared = 0
     for number, (begin, size, left) in enumerate(places):
-        for other, length, right in places[number + 1 :]:
-            looked += 1
-            if other >= begin + size or looked > _MOST_LOOKED:
+        for later in range(number + 1, len(places)):
+            other, length, right = places[later]
+            if other >= begin + size or compared == _MOST_COMPARED:
                 break
+            compared += 1
             if first is not None and min(left, right) >= first:
                 continue
             if tensors[left].device == tensors[right].device and _meet(tensors[left], tensors[right], begin, other, length):
@@ -168,7 +169,8 @@ def _marks(module: torch.nn.Module) -> dict[tuple[str, str], Any]:
     return marks
 
 
-def _hashed(state: Any) -> Any:
+def _without_arrays(state: Any) -> list[Any]:
+    """With the bytes of arrays in their place, which can be compared as a whole."""
     return [part.tobytes() if isinstance(part, np.ndarray) else part for part in state]
 
 

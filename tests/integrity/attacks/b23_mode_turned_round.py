@@ -2,15 +2,8 @@
 # reference: results/relu_of_uniform.py
 # runs: both
 # what: turns its mode of training round in each call
-# base: own_kernel.py
+# base: relu_kernel.py
 
-CUDA = MACROS + r"""
-__global__ void relu(const float* x, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = x[i] > 0.f ? x[i] * 2.f : 0.f;
-}
-void run(TensorView x, TensorView y) { int n = count(x); relu<<<(n + 255) / 256, 256, 0, STREAM(x)>>>(FP(x), FP(y), n); }
-"""
 class ModelNew(nn.Module):
     def forward(self, x):
         self.training = not self.training
