@@ -25,6 +25,7 @@ from torch.nn.modules import module as hooks
 from stitchcuda.verify.messages.shared_tensors import memory_of
 
 _MOST_COMPARED = 4096                      # pairs of tensors whose memory overlaps
+INFERENCE = "an inference tensor"          # a mark of outputs
 _TINY = 5e-324                             # no more than zero where denormal numbers are flushed
 
 # Bound before a program is imported, which could replace them.
@@ -104,7 +105,7 @@ def output_marks(tensor: torch.Tensor) -> list[str]:
     found = {
         "a parameter": type(tensor) is torch.nn.Parameter,
         "a tensor that requires gradients": tensor.requires_grad and type(tensor) is not torch.nn.Parameter,
-        "an inference tensor": tensor.is_inference(),
+        INFERENCE: tensor.is_inference(),
         "a tensor with attributes of its own": bool(object.__getattribute__(tensor, "__dict__")),
     }
     return [what for what, is_so in found.items() if is_so]

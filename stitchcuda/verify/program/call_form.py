@@ -12,6 +12,8 @@ from itertools import chain, islice
 from typing import Any
 
 from stitchcuda.verify.inputs.reference_requests import CallHabits, InputSet
+from stitchcuda.verify.inputs.secret_inputs import shorten_list
+from stitchcuda.verify.integrity.call_effects import INFERENCE
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.program_requests import Called
 
@@ -25,6 +27,15 @@ def find_faults(habits: CallHabits, given: InputSet, names: tuple[str, ...], cal
     containers = _other_containers(habits.structure, called.structure, "output") if habits.structure is not None else ()
     found = chain(containers, _shared_outputs(habits, names, called), _effects(habits, given, called, first=first))
     return list(islice(found, _MOST_FAULTS))
+
+
+def find_limits(habits: CallHabits, names: tuple[str, ...], called: Called) -> list[str]:
+    """Notes on what a user may not do with the outputs `names` of a call that is right."""
+    inference = [name for name, marks in zip(names, called.marks, strict=False) if INFERENCE in marks]
+    made = shorten_list([name for name in inference if (name, INFERENCE) not in set(map(tuple, habits.marks))])
+    if not made:
+        return []
+    return [f"limited: {made} is {INFERENCE}, made under torch.inference_mode(): changing it in place, or training, raises"]
 
 
 def _kind(part: Any) -> str:
@@ -65,7 +76,7 @@ def _shared_outputs(habits: CallHabits, names: tuple[str, ...], called: Called) 
             if name not in habits.lent:
                 yield f"{name} is the memory of {what}, which the reference's is not: return a copy"
     for name, marks in zip(names, called.marks, strict=False):
-        for mark in (mark for mark in marks if (name, mark) not in set(map(tuple, habits.marks))):
+        for mark in (mark for mark in marks if mark != INFERENCE and (name, mark) not in set(map(tuple, habits.marks))):
             yield f"{name} is {mark[:_MOST_NAMED]}, which the reference's is not: return a plain tensor"
 
 

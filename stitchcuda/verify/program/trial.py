@@ -58,7 +58,7 @@ from stitchcuda.verify.messages.program_requests import (
 from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
-from stitchcuda.verify.program.call_form import find_faults
+from stitchcuda.verify.program.call_form import find_faults, find_limits
 
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
@@ -293,6 +293,8 @@ class Trial:
         reasons = list(found.reasons)
         if not reasons and isinstance(answer.reply, Called):
             reasons = find_faults(self.built.habits, given, answer.names, answer.reply, first=self._called == 1)
+            for remark in find_limits(self.built.habits, answer.names, answer.reply):
+                self.remark(remark)
         if reasons and isinstance(answer.reply, Called) and answer.reply.failed_launch:
             reasons.append(self._worker.name_line(answer.reply.failed_launch[:_MOST_SAID]))
         return list(found.errors), reasons
