@@ -51,3 +51,17 @@ def test_norms_get_inputs_with_noise() -> None:
         made = torch.nn.functional.layer_norm(x, (64,))
     assert float(made.abs().max()) > 1e-6
     assert torch.equal(x, torch.ones(4, 64))
+
+
+def test_large_tensors_get_noise_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(40, 30)
+    with noise():
+        whole, turned, gaps = x * 3, x.t() * 3, torch.empty(40, 60)[:, ::2].copy_(x).mul_(3)
+    monkeypatch.setattr("stitchcuda.verify.reference.rounding_noise._PART", 7)
+    with noise():
+        parts = x * 3
+        normed = torch.nn.functional.layer_norm(torch.ones(4, 64), (64,))
+    assert torch.equal(parts, whole)
+    assert torch.equal(turned, whole.t())
+    assert not torch.equal(gaps, x * 3)
+    assert float(normed.abs().max()) > 1e-6

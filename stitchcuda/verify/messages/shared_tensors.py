@@ -100,8 +100,8 @@ def strided_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def flat_parts(tensor: Tensor) -> Iterator[Tensor]:
-    """Yields a tensor's elements in row-major order, a part at a time: what is computed of gigabytes at once takes as many."""
+def flat_parts(tensor: Tensor, most: int = _PART) -> Iterator[Tensor]:
+    """Yields a tensor's elements in row-major order, `most` at a time: what is computed of gigabytes at once takes as many."""
     flat = tensor.reshape(-1)
-    for begin in range(0, flat.numel(), _PART):
-        yield flat[begin : begin + _PART]
+    for begin in range(0, flat.numel(), most):
+        yield flat[begin : begin + most]

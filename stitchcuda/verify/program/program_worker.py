@@ -49,7 +49,7 @@ from stitchcuda.verify.messages.tensor_block import TensorBlock, unpack
 from stitchcuda.verify.messages.timing_requests import TIMING_REQUESTS, PrepareTiming, ReleaseTiming, TimingRequest
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import launch_failures, simulated_device
-from stitchcuda.verify.program.buffer_restoring import BufferRestoring
+from stitchcuda.verify.program.buffer_restoring import BufferRestoring, held_tensor
 from stitchcuda.verify.program.build_interceptor import Interceptor
 from stitchcuda.verify.program.failures import ProgramError, describe_failure
 from stitchcuda.verify.program.kernel_switches import switches
@@ -195,7 +195,11 @@ class ProgramWorker:
 
         def prepare(request: PrepareTiming) -> TimedCalls:
             assert self._clock is not None
-            buffers = BufferRestoring(program, *self._state.tensors_to_restore(request.restore))
+            values, found = self._state.tensors_to_restore(request.restore)
+            for name, value in self.calls.transient.items():
+                if (tensor := held_tensor(program, name)) is not None:
+                    values[name], found[name] = value, tensor
+            buffers = BufferRestoring(program, values, found)
             return TimedCalls(request, program, self._clock, device=self._device, restore=buffers.apply)
 
         with torch.no_grad(), interceptor.running():

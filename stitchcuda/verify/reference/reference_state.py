@@ -45,6 +45,9 @@ class ReferenceState:
         self.size = sum(tensor.nbytes for tensor in self.tensors().values())
         place = "cpu" if device == "cuda" and _MUCH * self.size > gpu_memory.free_and_total()[0] else device
         self._original = {name: tensor.detach().to(place, copy=True) for name, tensor in self.tensors().items()}
+        persistent = self.tensors().keys()
+        # Buffers that no state_dict holds, which a call may change.
+        self._transient = {name: tensor.clone() for name, tensor in module.named_buffers() if name not in persistent}
         parameters = self._parameter_names()
         self._wanted = {name: find_freedom(name, tensor, parameters) for name, tensor in self.tensors().items()}
         self._freedom = self._wanted       # what the reference stands of it, as far as was tried
@@ -57,10 +60,14 @@ class ReferenceState:
         state = self._module.state_dict()
         return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
+    @torch.no_grad()
     def reset(self) -> None:
-        """Gives the module the values with which it was constructed."""
+        """Gives the module the values with which it was constructed, in buffers that no state_dict holds too."""
         self._set(self._original)
         self._key = ""
+        for name, tensor in self._module.named_buffers() if self._transient else ():
+            if name in self._transient:
+                tensor.copy_(self._transient[name])
 
     def use(self, block: TensorBlock) -> dict[str, torch.Tensor]:
         """Gives the module the values in a block, unless it has them already. Returns its tensors by name."""

@@ -8,12 +8,15 @@ inputs with noise of their own. It compares nothing. Where to look next: `verify
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from stitchcuda.verify.messages.shared_tensors import extent, flat_parts
 
 _EXACT = frozenset((
     "_to_copy", "abs", "amax", "amin", "arange", "argmax", "argmin", "cat", "ceil", "clamp", "clamp_max", "clamp_min",
@@ -25,6 +28,7 @@ _EXACT = frozenset((
     "zeros_like",
 ))  # fmt: skip
 _ULPS = 2.0
+_PART = 2**23                              # elements that get noise at a time
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -44,17 +48,28 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name.rstrip("_") not in _EXACT:
             for made in pytree.tree_leaves(result):
                 if _takes_noise(made) and (name.endswith("_") or _address(made) not in held):
-                    made.mul_(_noise_by_value(made))
+                    for part in _parts(made):
+                        part.mul_(_noise_by_value(part))
         return result
 
     def _with_noise_of_its_own(self, tensor: Tensor) -> Tensor:
-        noise = torch.rand(tensor.shape, generator=self._generator, device=self._generator.device).to(tensor.device)
-        return (tensor.double() * (1 + _ULPS * torch.finfo(tensor.dtype).eps * (2 * noise - 1))).to(tensor.dtype)
+        noisy = tensor.clone()
+        for part in _parts(noisy):
+            noise = torch.rand(part.shape, generator=self._generator, device=self._generator.device).to(part.device)
+            part.copy_(part.double() * (1 + _ULPS * torch.finfo(part.dtype).eps * (2 * noise - 1)))
+        return noisy
 
 
 def _takes_noise(value: Any) -> bool:
     strided = isinstance(value, Tensor) and value.layout is torch.strided
     return strided and value.is_floating_point() and value.itemsize in _BITS and value.numel() > 0
+
+
+def _parts(tensor: Tensor) -> Iterator[Tensor]:
+    """Yields views of all of a tensor's elements in the order of memory, a part at a time: noise takes several times the memory
+    of what it is added to. A tensor with gaps is one part."""
+    dense = extent(tensor) == tensor.numel()
+    return flat_parts(tensor.as_strided((tensor.numel(),), (1,)), _PART) if dense else iter((tensor,))
 
 
 def _noise_by_value(tensor: Tensor) -> Tensor:
