@@ -22,7 +22,7 @@ class Counting(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x * self.weight - self.last
-        self.weight += 1
+        self.weight.add_(1)
         self.seen += 1
         self.last.copy_(x)
         return y
