@@ -39,7 +39,7 @@ from stitchcuda.tools.device.toolkit import user_cache
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.integrity.screen import LONGEST
 from stitchcuda.verify.integrity.snapshot import check_readable, reading
-from stitchcuda.verify.policy import apply_policy
+from stitchcuda.verify.policy import apply_policy, policy_reasons
 
 _MOST_CHARACTERS = 2000                    # of one reason or note
 
@@ -142,13 +142,15 @@ class Verifier:
         check = self.judge.verify_final(program, seeds=self._seeds)
         if not check.ok and check.tier == "compiled":
             raise Unavailable(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
-        timing, timing_s = None, 0.0
-        if check.ok and on_gpu:
+        timing, timing_s, policy = None, 0.0, policy or self._settings.policy
+        with reading(program):             # the policy reads its manifest
+            hopeless = bool(policy_reasons(program, policy, check)[0])
+        if check.ok and on_gpu and not hopeless:
             started = time.monotonic()
             timing = self.judge.time(program, program, twice=True)
             timing_s = time.monotonic() - started
-        with reading(program):             # the policy reads its manifest
-            return _verdict(program, policy or self._settings.policy, built, check, timing, timing_s)
+        with reading(program):
+            return _verdict(program, policy, built, check, timing, timing_s)
 
     def close(self) -> None:
         """Ends the judge and all its workers. May be called twice."""

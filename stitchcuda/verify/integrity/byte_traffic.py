@@ -75,19 +75,23 @@ def is_vendor(name: str) -> bool:
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _SMALL = 3
-_BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # repeated: NaN, about 3, very large in every float type
+_NUMBERS = 61                              # different ones in memory that looks used
+# Repeated: NaN, about 3, very large in every float type, about 0.7.
+_BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B, "used": 0x3F, "zeros": 0x00}
 _MOST_INTRUDERS = 4
 _OURS = frozenset((torch._ops.__file__, contextlib.__file__, __file__))  # whose functions call an operator
 _ZONE = 512                                # bytes: a multiple of every alignment
-Kind = Literal["nan", "small", "large", "ones"]
+Kind = Literal["nan", "small", "large", "ones", "used", "zeros"]
 HARMLESS: tuple[Kind, ...] = ("small", "large", "ones")
+ORDINARY: tuple[Kind, ...] = ("used", "zeros")
+"""What new memory holds in a user's process: numbers of earlier tensors, or nothing."""
 _kind: Kind = "nan"
 
 
 def poison_as(kind: Kind) -> None:
-    """Sets what memory is filled with from now on: NaN, or small numbers, large ones, or integers with all bits set.
+    """Sets what memory is filled with from now on: NaN, small numbers, large ones, integers with all bits set, or `ORDINARY`.
 
-    Ablation uses the ordinary numbers. With NaN a kernel whose result is multiplied by zero would look needed.
+    Ablation uses those that are `HARMLESS`. With NaN a kernel whose result is multiplied by zero would look needed.
     """
     global _kind
     _kind = kind
@@ -103,6 +107,8 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
         return
     if tensor.dtype is torch.bool:
         _alternate(tensor, inverted)
+    elif _kind == "used":
+        _fill_as_used(tensor)
     elif _kind != "nan":
         tensor.fill_(_harmless(tensor.dtype))
     elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
@@ -113,13 +119,23 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
 
 def _harmless(dtype: torch.dtype) -> float:
     """The ordinary number of the kind that `poison_as` set."""
-    if _kind == "small":
-        return _SMALL
+    if _kind in ("small", "zeros"):
+        return _SMALL if _kind == "small" else 0
     if dtype.is_floating_point or dtype.is_complex:
         return float(torch.finfo(dtype).max) / 1024
     if _kind == "ones":
         return -1 if torch.iinfo(dtype).min < 0 else torch.iinfo(dtype).max
     return torch.iinfo(dtype).max // 2
+
+
+def _fill_as_used(tensor: torch.Tensor) -> None:
+    flat = tensor.as_strided((extent(tensor),), (1,))
+    numbers = torch.tensor([number * 37 % _NUMBERS - 30 for number in range(_NUMBERS)], device=tensor.device)
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        numbers = numbers / 8
+    whole = flat.numel() // _NUMBERS * _NUMBERS
+    flat[:whole].view(-1, _NUMBERS).copy_(numbers)
+    flat[whole:].copy_(numbers[: flat.numel() - whole])
 
 
 def _alternate(tensor: torch.Tensor, inverted: bool) -> None:

@@ -78,8 +78,8 @@ class JudgeProcess:
                 try:
                     shared = shared_folders(self.resources.cache, self.resources.home.place)
                     worker, secret_inputs, trial = self.resources.load_program(stack, request.program)
-                    with self.resources.turn(worker):   # a program may build its libraries in its first call only
-                        trial.call(secret_inputs.sets[0], same_addresses=False)
+                    # A program may build its libraries in its first call only.
+                    trial.call(secret_inputs.sets[0], same_addresses=False)
                     prepared = profiled.prepared_program(
                         self.resources.scratch, shared, worker, secret_inputs, trial, self.resources.ask
                     )

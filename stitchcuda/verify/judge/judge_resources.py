@@ -269,7 +269,7 @@ class JudgeResources:
     def trial(self, worker: Worker, secret_inputs: SecretInputs) -> Trial:
         """Returns a trial of the program that is to be loaded in `worker`. Call its `forget` when it is no longer needed."""
         assert self._shared.built is not None
-        return Trial(worker, secret_inputs, self._shared.built, self.target, self.limits, self.ask)
+        return Trial(worker, secret_inputs, self._shared.built, self.target, self.limits, self.ask, self.turn)
 
     def discard(self, secret_inputs: SecretInputs) -> None:
         """Has secret inputs overwritten that are needed no more; their memory is free once nobody holds them."""

@@ -168,7 +168,7 @@ class ProgramCheck:
                 others = itertools.chain(draw_blank(*terms), draw_other_sizes(*terms, read_free_sizes(self._program)))
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
-        with self._asking("values"), self._resources.turn(self._worker):
+        with self._asking("values"):
             result = correctness.check(self._trial, self._secret_inputs, self._seeds, final=self._fresh, others=others)
         if result.ok and self._resources.target == "cuda":
             with self._asking("trace"):
@@ -189,7 +189,7 @@ class ProgramCheck:
         """Does the GPU stay idle while nobody calls it? The reference's work is measured before a program could disturb it."""
         with self._asking("reference's work"):
             self._resources.reference_work()
-        with self._asking("idle"), self._resources.turn():
+        with self._asking("idle"):
             reason = self._trial.idle(_IDLE_S)
         return result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)}) if reason else result
 
@@ -199,7 +199,7 @@ class ProgramCheck:
         with self._asking("remarks"):
             other = self._again.result()
         self._worker.expire_in(self._resources.limits.check_s)
-        with self._asking("remarks"), self._resources.turn(self._worker):
+        with self._asking("remarks"):
             return correctness.add_remarks(result, self._trial, self._secret_inputs, self._seeds, other)
 
     def _ask_anew(self, result: CheckResult, other: SecretInputs, note: str) -> CheckResult:
@@ -209,7 +209,7 @@ class ProgramCheck:
         trial = resources.trial(worker, other)
         try:
             worker.expire_in(resources.limits.check_s)
-            with self._asking("remarks"), resources.turn(worker):
+            with self._asking("remarks"):
                 return correctness.check_anew(result, trial, self._program, self._secret_inputs, other, note)
         finally:
             trial.forget()
@@ -276,7 +276,6 @@ def loaded(
     try:
         taken.worker.expire_in(resources.limits.check_s)
         taken.loading.result()
-        with resources.turn(taken.worker):
-            yield LoadedProgram(taken.worker, taken.trial)
+        yield LoadedProgram(taken.worker, taken.trial)
     finally:
         resources.background.tidy(taken.close)

@@ -32,10 +32,9 @@ def find_faults(habits: CallHabits, given: InputSet, names: tuple[str, ...], cal
 def find_limits(habits: CallHabits, names: tuple[str, ...], called: Called) -> list[str]:
     """Notes on what a user may not do with the outputs `names` of a call that is right."""
     inference = [name for name, marks in zip(names, called.marks, strict=False) if INFERENCE in marks]
-    made = shorten_list([name for name in inference if (name, INFERENCE) not in set(map(tuple, habits.marks))])
-    if not made:
-        return []
-    return [f"limited: {made} is {INFERENCE}, made under torch.inference_mode(): changing it in place, or training, raises"]
+    ours = [name for name in inference if (name, INFERENCE) not in set(map(tuple, habits.marks))]
+    why = "made under torch.inference_mode(): changing it in place, or training, raises"
+    return [f"limited: {shorten_list(ours)} is {INFERENCE}, {why}"] if ours else []
 
 
 def _kind(part: Any) -> str:

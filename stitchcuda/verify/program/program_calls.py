@@ -20,7 +20,15 @@ from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
 from stitchcuda.verify.inputs import draw_seeds, timed_contents
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, add_red_zones, poison_as, poison_cached
+from stitchcuda.verify.integrity.byte_traffic import (
+    HARMLESS,
+    ORDINARY,
+    ByteTraffic,
+    Poison,
+    add_red_zones,
+    poison_as,
+    poison_cached,
+)
 from stitchcuda.verify.integrity.call_effects import CallEffects, generators_digest, output_marks, overlapping
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
 from stitchcuda.verify.messages import gpu_memory, wire
@@ -83,9 +91,9 @@ class ProgramCalls:
         if self.skipping:                 # each harmless poison in turn: a kernel is idle only if it is missed with none
             self._turn += 1
             poison_as(HARMLESS[self._turn % len(HARMLESS)])
-        else:                              # at times a harmless one too: it must not tell a program that kernels are skipped
+        else:                              # at times another: it must not tell that a call is judged, or kernels are skipped
             harmless = self._calls > 2 and secrets.randbelow(2)
-            poison_as(secrets.choice(HARMLESS) if harmless else "nan")
+            poison_as(secrets.choice((*HARMLESS, *ORDINARY, *ORDINARY)) if harmless else "nan")
         inverted = not request.same_addresses
         traffic: Poison = ByteTraffic(inverted=inverted) if self.target == "sim" else Poison(inverted=inverted)
         if self.target == "cuda":

@@ -11,6 +11,7 @@ comparison), `verify/program/program_worker.py` (the other end).
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -72,6 +73,10 @@ _Reported = TypeVar("_Reported", Called, Repeated)
 _Reply_co = TypeVar("_Reply_co", bound=WrittenTensors, covariant=True)
 
 
+Turn = Callable[[Worker], AbstractContextManager[None]]
+"""Waits for the GPU on behalf of a worker, whose deadline this extends, and holds it for the block."""
+
+
 @dataclass(frozen=True)
 class ProgramAnswer(Generic[_Reply_co]):
     """One call's answer, which the reference worker holds: its name there, the outputs' paths, and what the worker said of it,
@@ -94,10 +99,13 @@ class Trial:
     """
 
     def __init__(
-        self, worker: Worker, secret_inputs: SecretInputs, built: Construction, target: Target, bounds: Limits, ask: Ask
-    ) -> None:
-        """`ask`: sends a question to the reference worker."""
+        self, worker: Worker, secret_inputs: SecretInputs, built: Construction, target: Target, bounds: Limits, ask: Ask,
+        turn: Turn = lambda worker: contextlib.nullcontext(),
+    ) -> None:  # fmt: skip
+        """`ask`: sends a question to the reference worker. `turn`: waits for the GPU, which is held for one request of the
+        worker at a time: whoever times or traces must wait for the longest one only."""
         self._worker = worker
+        self._turn = turn
         self._reference = ask
         self._secret_inputs = secret_inputs
         self.built = built
@@ -214,8 +222,12 @@ class Trial:
         self._held = answer if hold else self._held
         return answer
 
+    def _ask(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:
+        with self._turn(self._worker):
+            return self._worker.ask(request, seconds=seconds, doing=doing)
+
     def _call(self, request: Request[_Reported], rooms: dict[str, TensorBlock]) -> ProgramAnswer[_Reported]:
-        reply = self._worker.ask(request, seconds=self._limits.call_s, doing="running forward")
+        reply = self._ask(request, seconds=self._limits.call_s, doing="running forward")
         _check_tampering(reply.tampered)
         return self._receive(reply, rooms)
 
@@ -258,7 +270,7 @@ class Trial:
             return []
         rooms = self.ask_reference(Lend(rooms={"outputs": given.most_bytes})).rooms
         request = RereadOutputs(**rooms)
-        now = self._worker.ask(request, seconds=self._limits.call_s, doing="showing earlier outputs")
+        now = self._ask(request, seconds=self._limits.call_s, doing="showing earlier outputs")
         changed = self.find_changed(self._held, self._receive(now, rooms))
         return [name for name in changed if name not in self.built.habits.lent]
 
@@ -316,7 +328,7 @@ class Trial:
         made = self.ask_reference(Lend((given.inputs,), {"outputs": given.most_bytes}))
         (inputs,), rooms = made.blocks, made.rooms
         request = ProfileCall(inputs=inputs, structure=given.structure, draw_seed=given.draw_seed, **rooms)
-        self.traced = traced = self._worker.ask(
+        self.traced = traced = self._ask(
             request, seconds=self._limits.call_s, doing="running forward under the profiler"
         )
         answer = self._receive(traced, rooms)
@@ -332,7 +344,7 @@ class Trial:
         the program: it worked there, or failed."""
         try:
             most = seconds + self._limits.call_s
-            worked = self._worker.ask(WatchIdle(budget_s=seconds), seconds=most, doing="doing nothing").worked
+            worked = self._ask(WatchIdle(budget_s=seconds), seconds=most, doing="doing nothing").worked
         except WorkerFailed as failure:
             return str(failure)
         return f"it works on the device while nobody calls it ({worked[0][:_MOST_NAMED]})" if worked else ""
@@ -366,7 +378,7 @@ class Trial:
         try:
             (state,) = self.ask_reference(Lend((other.state,))).blocks
             request = ReloadState(state=state, names=self.built.state_names)
-            self._worker.ask(request, seconds=self._limits.call_s, doing="taking other parameters")
+            self._ask(request, seconds=self._limits.call_s, doing="taking other parameters")
             given = other.sets[0]
             wrong = self.compare(given, self.call(given, same_addresses=False), bounds)[1]
         except WorkerFailed as failure:
@@ -389,7 +401,7 @@ class Trial:
             changed = False
             try:
                 request = DisturbTensor(number=number)
-                self._worker.ask(request, seconds=self._limits.call_s, doing="taking other parameters")
+                self._ask(request, seconds=self._limits.call_s, doing="taking other parameters")
                 changed = True
                 if self.is_correct(given, bounds):
                     return False
