@@ -216,6 +216,7 @@ def test_it_installs_without_a_network_and_again(project: Path, tools: Path, tmp
     assert [path.name for path in site.glob("stitchcuda-*")] == ["stitchcuda-0.2.0.dist-info"]
 
 
+@pytest.mark.more
 def test_install_refuses(project: Path, tools: Path, tmp_path: Path) -> None:
     out = tmp_path / "gpu-bundle"
     assert bundle(project, tools, out).returncode == 0

@@ -24,8 +24,10 @@ SAYS = {
 """What each notebook must have printed."""
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [
+    pytest.param(path, marks=pytest.mark.more if path.stem == "quickstart" else pytest.mark.long, id=path.stem)
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+])  # fmt: skip
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.reads(path.read_text(), as_version=4)
     client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})

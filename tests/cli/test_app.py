@@ -162,6 +162,7 @@ def test_what_strict_refuses_is_not_written(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.more
 def test_a_program_with_nothing_to_do(tmp_path: Path) -> None:
     """It says what was looked at, why nothing is left and what would help; that is an answer, and no failure."""
     reference, workspace = tmp_path / "product.py", tmp_path / "ws"

@@ -87,6 +87,7 @@ def usual_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[st
     return module, pairs
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", [kernel.name for kernel in USUAL])
 def test_every_strategy_computes_what_the_kernel_says(name: str, usual_module: Any) -> None:
     module, pairs = usual_module
@@ -95,6 +96,7 @@ def test_every_strategy_computes_what_the_kernel_says(name: str, usual_module: A
         assert difference(kernel, source, module, tensors_of(kernel, filled())) == ""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["ln_128", "sm_1024", "chain_4x1000", "channels_even", "gn_half", "sum_first", "slice_even"])
 def test_misaligned_tensors_are_computed_element_by_element(name: str, usual_module: Any) -> None:
     module, pairs = usual_module
@@ -104,6 +106,7 @@ def test_misaligned_tensors_are_computed_element_by_element(name: str, usual_mod
         assert difference(kernel, source, module, tensors) == ""
 
 
+@pytest.mark.more
 def test_results_are_the_same_bits_every_time(usual_module: Any) -> None:
     module, pairs = usual_module
     for kernel, source in pairs["bn_split"] + pairs["sum_all"]:
@@ -127,6 +130,7 @@ def test_random_kernels(drawn: list[Kernel], shift: int, tmp_path_factory: pytes
         assert difference(kernel, source, module, tensors_of(kernel, filled(), shift)) == "", (kernel, source.cuda)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "places"), [("relu", [5]), ("whole_max", [0]), ("whole_min", [0])])
 def test_nan_wins_where_it_does_in_torch(name: str, places: list[int], usual_module: Any) -> None:
     module, pairs = usual_module
@@ -137,6 +141,7 @@ def test_nan_wins_where_it_does_in_torch(name: str, places: list[int], usual_mod
         assert tensors["y"].isnan().nonzero().flatten().tolist() == places
 
 
+@pytest.mark.more
 def test_offsets_beyond_two_billion(usual_module: Any) -> None:
     """Rows 3 GiB apart; only the touched pages of that memory exist."""
     module, pairs = usual_module
@@ -152,6 +157,7 @@ def test_offsets_beyond_two_billion(usual_module: Any) -> None:
         assert sums.tolist() == [sum(range(50)), sum(range(50, 100))]
 
 
+@pytest.mark.more
 def test_a_tensor_that_does_not_fit_is_refused_by_name(usual_module: Any) -> None:
     module, pairs = usual_module
     kernel, source = pairs["ln_1024"][0]
@@ -188,6 +194,7 @@ def test_a_cpu_tensor_is_refused(tmp_path: Path) -> None:
         module.onlycuda(*tensors.values())
 
 
+@pytest.mark.more
 @pytest.mark.skipif(find_toolkit() is None, reason="needs nvcc (a CUDA toolkit, or `pip install -e '.[toolkit]'`)")
 def test_nvcc_takes_it_without_warnings_or_spills(tmp_path: Path) -> None:
     toolkit = find_toolkit()
@@ -228,12 +235,14 @@ def test_strategies_are_different_programs() -> None:
         emit(kernel, len(texts))
 
 
+@pytest.mark.more
 def test_names_that_mean_something_in_cuda(usual_module: Any) -> None:
     module, pairs = usual_module
     for kernel, source in pairs["hostile"]:
         assert difference(kernel, source, module, tensors_of(kernel, filled())) == ""
 
 
+@pytest.mark.more
 def test_nothing_is_launched_for_empty_results(usual_module: Any) -> None:
     module, pairs = usual_module
     for name in ("no_rows", "chain_empty"):

@@ -240,6 +240,7 @@ def test_writing_needs_no_torch(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "kernels"),
     [

@@ -10,6 +10,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from stitchcuda.sessions.session import optimize
 from stitchcuda.state import Evidence
 from tests.engineers.metered_chats import REVIEW
@@ -142,6 +144,7 @@ def answer(request: Request, marker: Path) -> str | Failure:
     return program("one")
 
 
+@pytest.mark.more
 def test_not_built_then_refused_then_wrong_then_right(tmp_path: Path) -> None:
     """The refused one removes a file, as anybody can read; the wrong one tries it in a way that only the sandbox holds."""
     reference, marker = tmp_path / "scale_relu.py", tmp_path / "marker"

@@ -84,6 +84,7 @@ def test_words_are_ready_before_vectors(small: Path) -> None:
     assert last.done == last.total > 10
 
 
+@pytest.mark.more
 def test_vectors_are_made_for_new_texts_only(small: Path) -> None:
     build()
     (small / "cuda_more.h").write_text("/** \\brief Warms the card */\nvoid cudaWarm(void);\n")

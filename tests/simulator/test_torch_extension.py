@@ -84,6 +84,7 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     return module
 
 
+@pytest.mark.more
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 def test_dispatch_over_types(extension: ModuleType, dtype: torch.dtype) -> None:
@@ -92,6 +93,7 @@ def test_dispatch_over_types(extension: ModuleType, dtype: torch.dtype) -> None:
                                rtol=1e-5 if dtype == torch.float64 else None)  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.timeout(600)
 def test_accessors_and_several_results(extension: ModuleType) -> None:
     x = torch.randn(7, 90)
@@ -100,6 +102,7 @@ def test_accessors_and_several_results(extension: ModuleType) -> None:
     assert torch.equal(top, x.max(1).values)
 
 
+@pytest.mark.more
 @pytest.mark.timeout(600)
 def test_the_extensions_own_checks_speak(extension: ModuleType) -> None:
     with pytest.raises(RuntimeError, match="x must be contiguous"):

@@ -116,6 +116,7 @@ def test_what_takes_too_long_is_given_up_alone_and_tried_again_with_more_time(tm
     assert after.limit_s == 0.5
 
 
+@pytest.mark.more
 def test_a_reference_that_cannot_be_timed_says_why(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no class Model"):
         time_baselines(reference(tmp_path, "x = 1"), device="cpu", cache=tmp_path)

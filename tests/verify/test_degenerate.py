@@ -82,6 +82,7 @@ def test_a_deep_reference_is_judged_with_weights_that_preserve_the_signal(tmp_pa
     assert one.renewed
 
 
+@pytest.mark.more
 def test_a_deep_reference_is_judged_with_larger_weights(tmp_path: Path) -> None:
     text = source("self.deep(x)", "[torch.randn(4, 64)]", init=DEEP)
     (reference := tmp_path / "reference.py").write_text(text)

@@ -96,6 +96,7 @@ def test_a_recording_begun_anew_lacks_what_was_said(repeated: int) -> None:
     assert "ended the recording" in said_of(ANEW % ("", repeated))
 
 
+@pytest.mark.more
 def test_recordings_are_closed_to_a_program() -> None:
     assert said_of(ANEW % ("close_recordings()", 9)).splitlines()[-1] == "[] 12"
     for where in ("torch.autograd", "torch.autograd.profiler", "torch._C._autograd"):

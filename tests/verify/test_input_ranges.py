@@ -12,6 +12,7 @@ from stitchcuda.verify.inputs import secret_inputs, variants
 from stitchcuda.verify.inputs.input_ranges import (
     InputRanges,
     RangeTests,
+    around,
     can_grow,
     find_ranges,
     is_narrow,
@@ -271,6 +272,54 @@ def test_constant_rows_are_tried_where_rounding_does_not_decide(tmp_path: Path, 
 ])  # fmt: skip
 def test_nan_is_tried_where_the_reference_looks_for_it(tmp_path: Path, result: str, found: int) -> None:
     assert len(found_ranges(tmp_path, result).nonfinite.get(0, ())) == found
+
+
+@pytest.mark.parametrize(("result", "values"), [
+    ("torch.where(x > 0.5, x, 2 * x)", {0.5, 0.75}), ("x.clamp(-1e4, 1e4) * 3", {-1e4, 1e4, 1.5e4}),
+    ("nn.functional.hardshrink(x, 0.25)", {-0.25, 0.25}), ("torch.where(x == -999, 0, x)", {-999.0}),
+    ("torch.bucketize(x, torch.tensor([-1.5, 1.5]))", {-1.5, 1.5}), ("x.round() + x", {0.5, 1.5, -2.5}),
+    ("x.floor() * x", {1.0}), ("torch.copysign(torch.ones(()), x)", {0.0}), ("x.remainder(0.5)", {0.5, 1.0}),
+])  # fmt: skip
+def test_inputs_hold_the_values_that_the_reference_compares_with(tmp_path: Path, result: str, values: set[float]) -> None:
+    found = found_ranges(tmp_path, result).compared[0]
+    assert values <= set(found)
+    assert len(found) == len(set(map(str, found)))
+    ask = asking(tmp_path / "again", source(result, "[torch.randn(32, 24)]"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 5)
+    assert any(values <= set(unpack(given.inputs, "cpu")[0].flatten().tolist()) for given in made.sets)
+
+
+def test_both_zeros_are_compared(tmp_path: Path) -> None:
+    assert {"0.0", "-0.0"} <= set(map(str, found_ranges(tmp_path, "torch.copysign(torch.ones(()), x)").compared[0]))
+
+
+def test_what_a_dtype_rounds_is_met_on_both_sides_only(tmp_path: Path) -> None:
+    found = found_ranges(tmp_path, "torch.where(x > 0.1, x, 2 * x)").compared[0]
+    tenth = torch.tensor(0.1)
+    assert float(tenth) not in found
+    assert {float(tenth.nextafter(torch.tensor(end))) for end in (1.0, -1.0)} <= set(found)
+
+
+@pytest.mark.parametrize(("values", "uses", "kept"), [
+    ((3, 200), IntegerUses(), (3, 200)), ((3, 70), IntegerUses(frozenset((0,)), sizes={0: 64}), (3,)),
+    ((3, 70), IntegerUses(frozenset((0,))), (3,)), ((3,), IntegerUses(read=frozenset((0,))), ()),
+    ((3,), IntegerUses(places=frozenset((0,))), ()), ((2.5, 1e30), IntegerUses(), ()),
+])  # fmt: skip
+def test_whole_numbers_stay_in_their_range(values: tuple[float, ...], uses: IntegerUses, kept: tuple[float, ...]) -> None:
+    tensor = torch.tensor([[5, 60, 7, 0], [9, 2, 33, 21], [1, 5, 4, 8]])
+    assert around(values, tensor, 0, uses, free=False) == kept
+    assert around(values, torch.arange(12), 0, uses, free=False) == ()
+
+
+def test_floats_stay_in_their_domain() -> None:
+    given = torch.rand(16, 4)
+    assert around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=False)[:2] == (0.5, 1.0)
+    assert max(around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=False)) == 1.0
+    assert min(around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=True)) == -3.0
+    half = around((0.5, 0.1), given.half(), 0, IntegerUses(), free=False)
+    assert 0.5 in half
+    assert 0.1 not in half
 
 
 @pytest.mark.parametrize(("result", "blank"), [

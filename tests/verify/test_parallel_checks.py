@@ -66,6 +66,7 @@ def test_each_program_has_its_own_verdict(judge: Judge, tmp_path: Path) -> None:
     assert judge.check(given[0], seeds=2).ok, "and the judge goes on as before"
 
 
+@pytest.mark.more
 def test_they_sit_one_exam(judge: Judge, tmp_path: Path) -> None:
     """Bounds are the same to the last bit, as for a program that is judged alone."""
     given = [programs.model(tmp_path / name) for name in "abc"]

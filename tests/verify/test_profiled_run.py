@@ -39,6 +39,7 @@ def profiler(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("what", ["reference", "program"])
 def test_calls_behind_a_profiler(what: str, judge: Judge, profiler: Path, tmp_path: Path) -> None:
     program = programs.model(tmp_path / "program") if what == "program" else None
@@ -52,6 +53,7 @@ def test_calls_behind_a_profiler(what: str, judge: Judge, profiler: Path, tmp_pa
     assert os.listdir(out) == ["report"]   # the order is gone
 
 
+@pytest.mark.more
 def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, tmp_path: Path) -> None:
     hook = "        try:\n            open(PLACE, 'w')\n        except OSError:\n            pass\n"
     elsewhere = tmp_path / "elsewhere"

@@ -52,9 +52,10 @@ class InputRanges:
 
     `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `constant`: rows may be zero, many times
     smaller, or of one small value. `tied`: the largest and smallest values may be there several times. `blank`: all values may
-    be zero. `nonfinite`: values may be these. `large`: all values may be larger, or some integers; `huge`: a few floats so
-    large that their exponential overflows. `uses`: of integers. `ties`: an operator tells equal values apart, or integers are
-    among the outputs. `still`: true where an element keeps its value. `notes`: on what stays as it is.
+    be zero. `nonfinite`: values may be these; `compared`: likewise, as the reference compares with them. `large`: all values may
+    be larger, or some integers; `huge`: a few floats so large that their exponential overflows. `uses`: of integers. `ties`: an
+    operator tells equal values apart, or integers are among the outputs. `still`: true where an element keeps its value.
+    `notes`: on what stays as it is.
     """
 
     free: frozenset[int] = frozenset()
@@ -64,6 +65,7 @@ class InputRanges:
     tied: frozenset[int] = frozenset()
     blank: frozenset[int] = frozenset()
     nonfinite: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    compared: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     large: frozenset[int] = frozenset()
     huge: frozenset[int] = frozenset()
     uses: IntegerUses = UNUSED
@@ -118,7 +120,7 @@ class RangeTests:
     """Whether the reference can be judged on arguments. `stands`: on values of any kind. `is_sturdy`: on rare values, where
     rounding must not decide. `is_sturdy_blank`: the same, and its outputs may be constant. `stands_zeros`: one of these, or
     None where values may not be equal. `picks`: whether ties can matter. `looked_at`: inputs in which the reference looks for
-    infinities or NaN."""
+    infinities or NaN. `compared`: by number, the values with which it compares an input's own."""
 
     stands: Stands
     is_sturdy: Stands = lambda _: False
@@ -126,6 +128,7 @@ class RangeTests:
     stands_zeros: Stands | None = None
     picks: bool = False
     looked_at: frozenset[int] = frozenset()
+    compared: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 
 def find_ranges(
@@ -170,9 +173,19 @@ def find_ranges(
         left = [number for number in data if number in tests.looked_at and number not in nonfinite]
         found = find(left, functools.partial(with_nonfinite, values, generator), tests.is_sturdy)
         nonfinite.update(dict.fromkeys(found, values))
+    possible = {
+        number: around(compared_with, tensors[number], number, uses, free=number in free)
+        for number, compared_with in tests.compared.items()
+    }
+    met = find(
+        [number for number in possible if possible[number]],
+        lambda tensor, number: with_compared(possible[number], generator, tensor), tests.is_sturdy,
+    )  # fmt: skip
+    compared = {number: possible[number] for number in met}
     held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
     notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
-    return InputRanges(free, zeros, small, constant, tied, blank, nonfinite, large, huge, uses, still=still, notes=notes)
+    rows = zeros, small, constant, tied, blank
+    return InputRanges(free, *rows, nonfinite, compared, large, huge, uses, still=still, notes=notes)
 
 
 def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
@@ -287,6 +300,40 @@ def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: 
     for position, value in enumerate(values):
         made.view(-1)[places[position * count : (position + 1) * count]] = value
     return like(tensor, torch.where(tensor == 0, tensor, made))
+
+
+def with_compared(values: Sequence[float], generator: torch.Generator, tensor: Tensor) -> Tensor:
+    """Returns the tensor with each of these values in about one of 64 elements, fewer where there are many, and in one at
+    least."""
+    made = tensor.detach().clone().contiguous()
+    count = max(1, tensor.numel() // max(64, 4 * len(values)))
+    places = torch.randperm(tensor.numel(), generator=generator, device=generator.device).to(tensor.device)
+    for position, value in enumerate(values):
+        made.view(-1)[places[position * count : (position + 1) * count]] = value
+    return like(tensor, made)
+
+
+def around(values: Sequence[float], tensor: Tensor, number: int, uses: IntegerUses, *, free: bool) -> tuple[float, ...]:
+    """Those of the values that an input may hold. Of floats also the next ones on both sides, and half as much again, all in
+    the input's domain unless it is `free` of that; a value that the dtype rounds, such as 0.1, is left out itself, since how a
+    program compares it is open. Whole numbers stay in the range of an index."""
+    domain = find_domain(tensor) if values else "fixed"
+    if domain in ("fixed", "permuted"):
+        whole = domain == "permuted" and not tensor.is_floating_point() and tensor.dtype is not torch.bool
+        if not whole or number in {*uses.read, *uses.places}:
+            return ()
+        size = uses.sizes.get(number, 0)
+        shown = (0, size - 1) if size else (int(tensor.min()), int(tensor.max()))
+        least, most = shown if number in uses.indices else (torch.iinfo(tensor.dtype).min, torch.iinfo(tensor.dtype).max)
+        return tuple(value for value in values if least <= value <= most and value == int(value))
+    given = torch.tensor(values, dtype=torch.float64)
+    rounded = given.to(tensor.dtype)
+    other = rounded[rounded != 0]
+    found = [rounded[rounded.double() == given], other * 1.5]
+    if tensor.dtype in (torch.float32, torch.float64):
+        found += [other.nextafter(torch.tensor(end, dtype=tensor.dtype)) for end in (math.inf, -math.inf)]
+    low, high = -math.inf if free or domain == "free" else 0.0, math.inf if free or domain != "unit" else 1.0
+    return tuple(value for value in torch.cat(found).tolist() if low <= value <= high)
 
 
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:

@@ -28,6 +28,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     like,
     replace_numbered,
     rows_sum_to_one,
+    with_compared,
     with_constant_rows,
     with_huge_values,
     with_large_values,
@@ -151,6 +152,7 @@ def _change_rows(tensor: Tensor, plain: str, number: int, ranges: InputRanges, g
         tensor = with_ties(tensor, generator) if number in ranges.tied else tensor
         tensor = with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
         tensor = with_huge_values(tensor, generator) if number in ranges.huge else tensor
+        tensor = with_compared(met, generator, tensor) if (met := ranges.compared.get(number)) else tensor
         values = ranges.nonfinite.get(number)
         return with_nonfinite(values, generator, tensor) if values else tensor
     return with_constant_rows(tensor, generator) if plain in SMALL and number in ranges.constant else tensor

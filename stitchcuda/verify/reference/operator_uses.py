@@ -1,5 +1,5 @@
-"""Sees by the operators that run how a reference uses its inputs: does any break ties, or look for infinities and NaN, which
-integers are indices, read or labels.
+"""Sees by the operators that run how a reference uses its inputs: does any break ties, or look for infinities and NaN, with
+which values is an input compared, which integers are indices, read or labels.
 
 A mode of torch's dispatcher, for the length of one call. Integers are followed through copies, casts and arithmetic; a float
 that was computed with others is followed no further. Where to look next: `verify/inputs/integer_values.py` (what follows from
@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.verify.inputs.input_ranges import list_tensors
 from stitchcuda.verify.inputs.integer_values import IntegerUses, holds_whole_numbers
+from stitchcuda.verify.reference.compared_values import read_compared
 
 _BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian"))
 _WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
@@ -48,13 +49,14 @@ _LOSSES = frozenset(("nll_loss_forward", "nll_loss2d_forward"))
 class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches a call with `arguments`. `breaks_ties`: whether an operator ran that says where among equal values one is;
     `compares`: or one that compares values. `looked_at`: the inputs of floats, by number, in whose own values one looked for
-    infinities or NaN."""
+    infinities or NaN. `compared`: by number, what the inputs' own values were compared with (`compared_values.py`)."""
 
     def __init__(self, arguments: Any) -> None:
         super().__init__()                 # type: ignore[no-untyped-call]
         self.breaks_ties = False
         self.compares = False
         self.looked_at: set[int] = set()
+        self.compared: dict[int, dict[str, float]] = {}  # by what it reads as: -0.0 and 0.0 are two
         self._open = _Memory()             # of places that may be those of any of equal values
         self._floats = _Memory()           # that holds an input's own floats
         self._uses_open = False
@@ -87,6 +89,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
         self.breaks_ties |= name in _BREAK_TIES or (name in _WITH_PLACES and overload.startswith(("dim", "names_dim")))
         self.compares |= name.rstrip("_") in _COMPARE
+        self._note_compared(name, args)
         result = func(*args, **(kwargs or {}))
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         viewed = isinstance(result, Tensor) and result in self._open
@@ -108,6 +111,14 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     view = self._holds_as_given(made) and (not in_place or name == "set_")
                     self._follow(made, numbers, as_given=copy or view)
         return result
+
+    def _note_compared(self, name: str, args: Any) -> None:
+        for place, values in read_compared(name, args):
+            given = args[place]
+            float_input = self._floats.get(given)
+            whole = self._numbers([given]) if self._holds_as_given(given) else frozenset()
+            for number in whole if float_input is None else (float_input,):
+                self.compared.setdefault(number, {}).update({str(value): value for value in values})
 
     def _note_floats(self, name: str, args: Any, tensors: list[Tensor], result: Any) -> None:
         if name.rstrip("_") in _NOT_FINITE or _tests_for_nonfinite(name, args):

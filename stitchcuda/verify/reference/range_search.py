@@ -73,6 +73,7 @@ def search_ranges(
         stands, is_sturdy, lambda arguments: is_sturdy(arguments, constant=True),
         None if leaves_open else is_sturdy if ties else stands,
         picks=ties or seen.compares, looked_at=frozenset(seen.looked_at),
+        compared={number: tuple(values.values()) for number, values in seen.compared.items()},
     ), generator, seen.uses())  # fmt: skip
     return replace(ranges, ties=ties)
 

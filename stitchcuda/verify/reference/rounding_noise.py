@@ -19,13 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stitchcuda.verify.messages.shared_tensors import extent, flat_parts
 
 _EXACT = frozenset((
-    "_to_copy", "abs", "amax", "amin", "arange", "argmax", "argmin", "cat", "ceil", "clamp", "clamp_max", "clamp_min",
-    "clone", "constant_pad_nd", "copy", "embedding", "empty", "empty_like", "fill", "flip", "floor", "full", "full_like",
-    "gather", "index", "index_copy", "index_fill", "index_put", "index_select", "lift_fresh", "masked_fill", "masked_scatter",
-    "masked_select", "max", "max_pool2d_with_indices", "max_pool3d_with_indices", "maximum", "min", "minimum", "nan_to_num",
-    "neg", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "relu", "repeat", "roll", "round",
-    "scalar_tensor", "scatter", "sign", "sort", "stack", "topk", "tril", "triu", "trunc", "where", "zero", "zeros",
-    "zeros_like",
+    "_to_copy", "abs", "amax", "amin", "arange", "argmax", "argmin", "as_strided", "cat", "ceil", "clamp", "clamp_max",
+    "clamp_min", "clone", "constant_pad_nd", "copy", "detach", "embedding", "empty", "empty_like", "fill", "flip", "floor",
+    "full", "full_like", "gather", "hardshrink", "hardtanh", "index", "index_copy", "index_fill", "index_put",
+    "index_select", "lift_fresh", "masked_fill", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "maximum", "min", "minimum", "nan_to_num", "neg", "new_empty", "new_full", "new_ones",
+    "new_zeros", "ones", "ones_like", "relu", "repeat", "resize", "roll", "round", "scalar_tensor", "scatter", "set", "sign",
+    "sort", "squeeze", "stack", "t", "threshold", "topk", "transpose", "tril", "triu", "trunc", "unsqueeze", "where", "zero",
+    "zeros", "zeros_like",
 ))  # fmt: skip
 _ULPS = 2.0
 _PART = 2**23                              # elements that get noise at a time
