@@ -52,8 +52,8 @@ class InputRanges:
 
     `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `constant`: rows may be zero, many times
     smaller, or of one small value. `tied`: the largest and smallest values may be there several times. `blank`: all values may
-    be zero. `nonfinite`: values may be these; `compared`: likewise, as the reference compares with them. `large`: all values may
-    be larger, or some integers; `huge`: a few floats so large that their exponential overflows. `uses`: of integers. `ties`: an
+    be zero. `nonfinite`: values may be these; `compared`: likewise, as it compares with them. `large`: all values may be
+    larger, or some integers; `huge`: a few floats so large that their exponential overflows. `uses`: of integers. `ties`: an
     operator tells equal values apart, or integers are among the outputs. `still`: true where an element keeps its value.
     `notes`: on what stays as it is.
     """
