@@ -18,6 +18,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from stitchcuda.simulator import loaded_runtime
+from stitchcuda.verify.integrity import dispatch_recorder
+from stitchcuda.verify.integrity.byte_traffic import trust
 from stitchcuda.verify.integrity.dispatch_recorder import note
 from stitchcuda.verify.program.simulated_graph import Recorder, SimulatedCapture, SimulatedGraph
 
@@ -25,6 +27,10 @@ _NAME = "StitchCUDA simulator"
 _CAPABILITY = (9, 0)
 _CUDA = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
+
+
+for _module in (__file__, dispatch_recorder.__file__, loaded_runtime.__file__):
+    trust(_module)                         # an operator that C++ calls comes through `SimulatedDevice` too
 
 
 class SimulatedStream:
