@@ -31,7 +31,7 @@ def judged(folder: Path, text: str) -> tuple[str, list[str]]:
         ("self.linear(torch.ones_like(x))", LINEAR, "is the same for different inputs"),
         ("(self.linear(x) - self.linear(x).mean(-1, True)).mean(-1)", LINEAR, "is smaller than what rounding may change"),
         ("(x.clamp(-1, 1) * 1e30 / 1e30 - x.clamp(-1, 1)).sum(-1)", "pass", "is smaller than what rounding may change"),
-        ("(x > 1e9, x.argmax(-1) * 0)", "pass", "output.0 is constant"),
+        ("(x * 0 > 1, x.argmax(-1) * 0)", "pass", "output.0 is constant"),
         ("torch.log(-x.abs() - 1)", "pass", "output is NaN in all of its 64 elements (buffers that nothing initialised?"),
     ],
 )

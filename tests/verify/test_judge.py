@@ -308,7 +308,7 @@ def test_a_program_must_be_right_with_other_parameters_once_it_is_loaded_with_th
         assert other is not None
         with bench.load(program) as loaded:
             assert loaded.trial.is_correct(bench.secret_inputs.sets[0], bench.secret_inputs.bounds(1))
-            result, found = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, other)
+            result, found = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, other, twice=True)
         assert (result.ok, result.notes) == (True, ("a note",))
         assert found.startswith(note)
         assert bool(found) == bool(note)

@@ -38,7 +38,7 @@ _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of 
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
 _SMALL, _SMALL_HALF, _LARGE = 2.0**-30, 2.0**-20, 8.0  # size of small rows, of those in float16, and of large values
 _NOT_ZERO = 0.75                           # of the probabilities
-_SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS = 1 / 8, 1 / 16, 1 / 8  # of the rows
+_SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS, _COMPARED_ROWS = 1 / 8, 1 / 16, 1 / 8, 1 / 4  # of the rows
 _CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
 _HUGE = 128.0                              # of float32, e^89 overflows
 _WIDE = 2**30                              # of integers that grow
@@ -303,11 +303,12 @@ def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: 
 
 
 def with_compared(values: Sequence[float], generator: torch.Generator, tensor: Tensor) -> Tensor:
-    """Returns the tensor with each of these values in about one of 64 elements, fewer where there are many, and in one at
-    least."""
+    """Returns the tensor with each of these values in about one of 256 elements, fewer where there are many, and in one at
+    least: all in one of four rows of its last axis, since they may be large beside what the other rows hold."""
     made = tensor.detach().clone().contiguous()
-    count = max(1, tensor.numel() // max(64, 4 * len(values)))
-    places = torch.randperm(tensor.numel(), generator=generator, device=generator.device).to(tensor.device)
+    rows = _choose_rows(tensor, _COMPARED_ROWS, generator)[..., None].expand(tensor.shape).flatten().nonzero()[:, 0]
+    count = max(1, tensor.numel() // max(256, 16 * len(values)))
+    places = rows[torch.randperm(len(rows), generator=generator, device=generator.device).to(rows.device)]
     for position, value in enumerate(values):
         made.view(-1)[places[position * count : (position + 1) * count]] = value
     return like(tensor, made)

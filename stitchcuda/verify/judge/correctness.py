@@ -137,13 +137,15 @@ def _shares(work: CallWork) -> dict[str, Any]:
 
 
 def add_remarks(
-    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, other: SecretInputs | None
+    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, other: SecretInputs | None, *, twice: bool
 ) -> tuple[CheckResult, str]:
     """Adds notes on a correct program: does it accept inputs in another memory layout, and the parameters of `other` after its
     first calls? These come last, since its worker may die of them. Returns also a note where it is wrong with these parameters,
-    which is true if a new worker is right with them (`check_anew`).
+    which is true if a new worker is right with them (`check_anew`). `twice`: whether memory holds a second instance, beside
+    which it must stay right.
     """
     bounds, done, note = secret_inputs.bounds(seeds), 0, ""
+    wrong: list[str] = []
     try:
         for given in (inputs for inputs in secret_inputs.sets[:seeds] if inputs.lenient):
             trial.remark(trial.try_other_layout(given, bounds))
@@ -152,10 +154,13 @@ def add_remarks(
             note = trial.try_other_parameters(other, wide_bounds(secret_inputs, other))
             for remark in other.notes:
                 trial.remark(remark)
+            if twice and not note:
+                wrong = trial.try_second_instance(secret_inputs, other, wide_bounds(secret_inputs, other))
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds), ""
     new = [remark for remark in trial.notes if remark not in result.notes]
-    return result.model_copy(update={"seeds": result.seeds + done, "notes": (*result.notes, *new)}), note
+    found = {"seeds": result.seeds + done, "notes": (*result.notes, *new)}
+    return result.model_copy(update=found | ({"ok": False, "reasons": tuple(wrong)} if wrong else {})), note
 
 
 def check_anew(

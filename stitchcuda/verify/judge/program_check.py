@@ -194,13 +194,14 @@ class ProgramCheck:
         return result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)}) if reason else result
 
     def _add_remarks(self, result: CheckResult) -> tuple[CheckResult, str]:
-        """Does it take inputs in another layout, and other parameters after its first calls? Returns also a note on these, if
-        it is wrong then."""
+        """Does it take inputs in another layout, other parameters after its first calls, and a second instance beside it?
+        Returns also a note on the parameters, if it is wrong with them."""
         with self._asking("remarks"):
             other = self._again.result()
         self._worker.expire_in(self._resources.limits.check_s)
         with self._asking("remarks"):
-            return correctness.add_remarks(result, self._trial, self._secret_inputs, self._seeds, other)
+            twice = not self._resources.is_large(self._secret_inputs)
+            return correctness.add_remarks(result, self._trial, self._secret_inputs, self._seeds, other, twice=twice)
 
     def _ask_anew(self, result: CheckResult, other: SecretInputs, note: str) -> CheckResult:
         """Is it right with other parameters in a new worker? The first one is closed: both may not have room."""

@@ -181,6 +181,19 @@ class ReloadState(Request[Done]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AddInstance(Request[Done]):
+    """Construct `ModelNew` once more and load other parameters into it. Further requests are for this instance."""
+
+    init: TensorBlock                      # the tensors among the constructor's arguments
+    state: TensorBlock
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeInstances(Request[Done]):
+    """Take further requests for the other one of two instances."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DisturbTensor(Request[Done]):
     """Change some numbers of one of the program's tensors, counted through `spare`, then `alike` of `ProgramLoaded`."""
 

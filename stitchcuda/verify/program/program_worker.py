@@ -31,11 +31,14 @@ from stitchcuda.verify.messages import build_orders, gpu_memory, host_memory, wi
 from stitchcuda.verify.messages.device_memory import device_memory
 from stitchcuda.verify.messages.large_parameters import construct
 from stitchcuda.verify.messages.program_requests import (
+    AddInstance,
     CallProgram,
     DisturbTensor,
+    ExchangeInstances,
     IdleWork,
     Launches,
     LoadProgram,
+    LoadSettings,
     ProfileCall,
     ProgramLoaded,
     ReloadState,
@@ -88,6 +91,10 @@ class ProgramWorker:
         self.interceptor: Interceptor
         self.calls: ProgramCalls
         self._state: StateLoading
+        self._model: type[torch.nn.Module]  # these three after `load`
+        self._settings: LoadSettings
+        self._strict: bool
+        self._other: tuple[torch.nn.Module, StateLoading, ProgramCalls]  # another instance, after `add_instance`
         self._switches = switches(target)
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
@@ -129,23 +136,11 @@ class ProgramWorker:
         for name in _hidden:               # a program that imports them gets fresh copies, which measure nothing
             del sys.modules[name]
         with self.interceptor.running():
-            module = self._import(source)
-            model = getattr(module, "ModelNew", None)
+            model = getattr(self._import(source), "ModelNew", None)
             if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
                 raise ProgramError(f"{source.name} defines no class ModelNew that is an nn.Module")
-            tensors = unpack(request.init, self._device)
-            args, kwargs = wire.decode(request.init_structure, tensors, self._device)
-            program = construct(lambda: _construct(model, args, kwargs), request.init_seed, self._device).to(self._device)
-            if self._target == "sim":
-                simulated_device.move_to_device(program)
-        program.train(request.training)
-        self.program = program
-        given = dict(zip(request.state_names, self._read_state(request.state), strict=True))
-        with self.interceptor.running():
-            self._state = StateLoading(program, given, request, strict=path.is_dir())
-        buffers = dict(program.named_buffers())
-        transient = {name: buffers[name].detach().clone() for name in request.transient if name in buffers}
-        self.calls = ProgramCalls(program, self.interceptor, self._state, transient, self._target, self._clock)
+        self._model, self._settings, self._strict = model, request, path.is_dir()
+        program = self._instantiate(request.init, request.state)
         return ProgramLoaded(
             missing=self._state.missing,
             elsewhere=self._state.elsewhere,
@@ -154,9 +149,40 @@ class ProgramWorker:
             alike=self._state.names_of_alike(),
             caught=self.interceptor.take_failures(),
             tampered=[],
-            transient=list(transient),
+            transient=list(self.calls.transient),
             arguments=call_effects.argument_names(program.forward),
         )
+
+    def _instantiate(self, init: TensorBlock, state: TensorBlock) -> torch.nn.Module:
+        """Constructs the program, loads the state and makes this instance the one that requests are for. Returns it."""
+        settings = self._settings
+        with self.interceptor.running():
+            args, kwargs = wire.decode(settings.init_structure, unpack(init, self._device), self._device)
+            program = construct(
+                lambda: _construct(self._model, args, kwargs), settings.init_seed, self._device
+            ).to(self._device)
+            if self._target == "sim":
+                simulated_device.move_to_device(program)
+        program.train(settings.training)
+        given = dict(zip(settings.state_names, self._read_state(state), strict=True))
+        with self.interceptor.running():
+            self._state = StateLoading(program, given, settings, strict=self._strict)
+        buffers = dict(program.named_buffers())
+        transient = {name: buffers[name].detach().clone() for name in settings.transient if name in buffers}
+        self.program = program
+        self.calls = ProgramCalls(program, self.interceptor, self._state, transient, self._target, self._clock)
+        return program
+
+    def add_instance(self, request: AddInstance) -> Done:
+        first = self.program, self._state, self.calls
+        self._instantiate(request.init, request.state)
+        self._other = first
+        return Done()
+
+    def exchange(self, request: ExchangeInstances) -> Done:
+        now = self.program, self._state, self.calls
+        (self.program, self._state, self.calls), self._other = self._other, now
+        return Done()
 
     def reload(self, request: ReloadState) -> Done:
         with self.interceptor.running():
@@ -236,7 +262,8 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     answered: list[tuple[type, Callable[[Any], Answer]]] = [
         (LoadProgram, worker.load), (CallProgram, lambda request: worker.calls.call(request)), (SkipKernels, worker.skip),
         (RereadOutputs, lambda request: worker.calls.reread(request)), (ReloadState, worker.reload),
-        (DisturbTensor, worker.disturb), (RepeatCalls, lambda request: worker.calls.repeat(request)),
+        (AddInstance, worker.add_instance), (ExchangeInstances, worker.exchange), (DisturbTensor, worker.disturb),
+        (RepeatCalls, lambda request: worker.calls.repeat(request)),
         (ProfileCall, lambda request: worker.calls.profile(request)), (WatchIdle, worker.idle),
         *((kind, worker.time) for kind in TIMING_REQUESTS),
     ]  # fmt: skip

@@ -40,10 +40,12 @@ from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
 from stitchcuda.verify.messages.program_requests import (
+    AddInstance,
     Called,
     CallProgram,
     Caught,
     DisturbTensor,
+    ExchangeInstances,
     LoadProgram,
     LoadSettings,
     ProfileCall,
@@ -125,7 +127,7 @@ class Trial:
         self.caught: list[Caught] = []
         self._answers: list[str] = []      # the answers that the reference worker holds, the last one last
         self._held: ProgramAnswer[Called] | None = None  # the answer whose outputs the worker still holds
-        self._called = 0
+        self._called = 0                   # calls of the instance that was constructed last
 
     def ask_reference(self, request: Request[_Answer]) -> _Answer:
         """Asks the reference worker. That time does not count against the program."""
@@ -386,6 +388,33 @@ class Trial:
                 raise
             return f"limited: parameters cannot be loaded again after the first call: {str(failure)[:200]}"
         return "limited: parameters loaded after the first call are not taken over: load them before" if wrong else ""
+
+    def try_second_instance(self, first: SecretInputs, other: SecretInputs, bounds: dict[str, Bound]) -> list[str]:
+        """To be asked after `try_other_parameters`: constructs ModelNew once more, with the parameters of `first`, and
+        calls both instances. Returns what is wrong with either. Raises `WorkerFailed` for tampering only."""
+        try:
+            init, state = self.ask_reference(Lend((self.built.init, first.state))).blocks
+            request = AddInstance(init=init, state=state)
+            self._ask(request, seconds=self._limits.start_s, doing="constructing ModelNew a second time")
+            self._called = 0
+        except WorkerFailed as failure:
+            if failure.kind == "tampering":
+                raise
+            self.remark(f"limited: ModelNew cannot be constructed twice in a process: {str(failure)[:_MOST_NAMED]}")
+            return []
+        try:
+            for used in (first, other):
+                if used is other:
+                    self._ask(ExchangeInstances(), seconds=self._limits.call_s, doing="running forward")
+                self._secret_inputs = used
+                given = used.sets[0]
+                if wrong := self.compare(given, self.call(given, same_addresses=False), bounds)[1]:
+                    return [f"with two instances of ModelNew in one process, {reason}" for reason in wrong]
+        except WorkerFailed as failure:
+            if failure.kind == "tampering":
+                raise
+            return [f"with two instances of ModelNew in one process, {failure}"]
+        return []
 
     def is_correct(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
         """Calls the program and returns whether every output is within its bound. Raises `WorkerFailed`."""
