@@ -49,7 +49,8 @@ _LOSSES = frozenset(("nll_loss_forward", "nll_loss2d_forward"))
 class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches a call with `arguments`. `breaks_ties`: whether an operator ran that says where among equal values one is;
     `compares`: or one that compares values. `looked_at`: the inputs of floats, by number, in whose own values one looked for
-    infinities or NaN. `compared`: by number, what the inputs' own values were compared with (`verify/reference/compared_values.py`)."""
+    infinities or NaN. `compared`: by number, what the inputs' own values were compared with
+    (`verify/reference/compared_values.py`)."""
 
     def __init__(self, arguments: Any) -> None:
         super().__init__()                 # type: ignore[no-untyped-call]
