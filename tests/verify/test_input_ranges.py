@@ -12,11 +12,12 @@ from stitchcuda.verify.inputs import secret_inputs, variants
 from stitchcuda.verify.inputs.input_ranges import (
     InputRanges,
     RangeTests,
-    around,
     can_grow,
     find_ranges,
     is_narrow,
     leave_range,
+    values_around,
+    with_compared,
     with_constant_rows,
     with_large_values,
     with_nonfinite,
@@ -308,16 +309,27 @@ def test_what_a_dtype_rounds_is_met_on_both_sides_only(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_whole_numbers_stay_in_their_range(values: tuple[float, ...], uses: IntegerUses, kept: tuple[float, ...]) -> None:
     tensor = torch.tensor([[5, 60, 7, 0], [9, 2, 33, 21], [1, 5, 4, 8]])
-    assert around(values, tensor, 0, uses, free=False) == kept
-    assert around(values, torch.arange(12), 0, uses, free=False) == ()
+    assert values_around(values, tensor, 0, uses, free=False) == kept
+    assert values_around(values, torch.arange(12), 0, uses, free=False) == ()
+
+
+@pytest.mark.parametrize("shape", [(64, 33), (4096,), (3, 5, 7, 11), (2, 3)])
+def test_each_value_is_planted_in_some_rows(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    given, values = torch.zeros(shape), (1.0, 2.0, 3.0)
+    monkeypatch.setattr("stitchcuda.verify.inputs.input_ranges._SLOTS", 128)
+    made = with_compared(values, torch.Generator().manual_seed(2), given)
+    counts = [int((made == value).sum()) for value in values]
+    assert min(counts) == max(counts) == max(1, min(given.numel() // 256, 128 // 3))
+    assert not bool(given.any())
+    assert made.dim() == 1 or bool((made.flatten(0, -2) == 0).all(1).any())
 
 
 def test_floats_stay_in_their_domain() -> None:
     given = torch.rand(16, 4)
-    assert around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=False)[:2] == (0.5, 1.0)
-    assert max(around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=False)) == 1.0
-    assert min(around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=True)) == -3.0
-    half = around((0.5, 0.1), given.half(), 0, IntegerUses(), free=False)
+    assert values_around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=False)[:2] == (0.5, 1.0)
+    assert max(values_around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=False)) == 1.0
+    assert min(values_around((0.5, 1.0, -2.0), given, 0, IntegerUses(), free=True)) == -3.0
+    half = values_around((0.5, 0.1), given.half(), 0, IntegerUses(), free=False)
     assert 0.5 in half
     assert 0.1 not in half
 

@@ -39,6 +39,7 @@ _SAME = 0.9                                # zeros are structure if this share o
 _SMALL, _SMALL_HALF, _LARGE = 2.0**-30, 2.0**-20, 8.0  # size of small rows, of those in float16, and of large values
 _NOT_ZERO = 0.75                           # of the probabilities
 _SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS, _COMPARED_ROWS = 1 / 8, 1 / 16, 1 / 8, 1 / 4  # of the rows
+_SLOTS = 2**22
 _CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
 _HUGE = 128.0                              # of float32, e^89 overflows
 _WIDE = 2**30                              # of integers that grow
@@ -174,7 +175,7 @@ def find_ranges(
         found = find(left, functools.partial(with_nonfinite, values, generator), tests.is_sturdy)
         nonfinite.update(dict.fromkeys(found, values))
     possible = {
-        number: around(compared_with, tensors[number], number, uses, free=number in free)
+        number: values_around(compared_with, tensors[number], number, uses, free=number in free)
         for number, compared_with in tests.compared.items()
     }
     met = find(
@@ -305,16 +306,23 @@ def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: 
 def with_compared(values: Sequence[float], generator: torch.Generator, tensor: Tensor) -> Tensor:
     """Returns the tensor with each of these values in about one of 256 elements, fewer where there are many, and in one at
     least: all in one of four rows of its last axis, since they may be large beside what the other rows hold."""
-    made = tensor.detach().clone().contiguous()
-    rows = _choose_rows(tensor, _COMPARED_ROWS, generator)[..., None].expand(tensor.shape).flatten().nonzero()[:, 0]
-    count = max(1, tensor.numel() // max(256, 16 * len(values)))
-    places = rows[torch.randperm(len(rows), generator=generator, device=generator.device).to(rows.device)]
+    def drawn(random: Callable[..., Tensor], *sizes: Any) -> Tensor:
+        return random(*sizes, generator=generator, device=generator.device).to(tensor.device)
+
+    made, width = tensor.detach().clone().contiguous(), tensor.shape[-1]
+    rows = _choose_rows(tensor, _COMPARED_ROWS, generator).flatten().nonzero()[:, 0]
+    slots = min(len(rows) * width, _SLOTS)  # of so many elements one of each takes a value: a permutation of all takes memory
+    each = len(rows) * width // slots
+    count = max(1, min(tensor.numel() // max(256, 16 * len(values)), slots // len(values)))
+    places = drawn(torch.randperm, slots)[: len(values) * count]
+    places = places * each + drawn(torch.randint, each, (len(places),))
+    places = rows[places // width] * width + places % width
     for position, value in enumerate(values):
         made.view(-1)[places[position * count : (position + 1) * count]] = value
     return like(tensor, made)
 
 
-def around(values: Sequence[float], tensor: Tensor, number: int, uses: IntegerUses, *, free: bool) -> tuple[float, ...]:
+def values_around(values: Sequence[float], tensor: Tensor, number: int, uses: IntegerUses, *, free: bool) -> tuple[float, ...]:
     """Those of the values that an input may hold. Of floats also the next ones on both sides, and half as much again, all in
     the input's domain unless it is `free` of that; a value that the dtype rounds, such as 0.1, is left out itself, since how a
     program compares it is open. Whole numbers stay in the range of an index."""

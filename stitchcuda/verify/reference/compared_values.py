@@ -18,15 +18,14 @@ from torch import Tensor
 _COMPARE = frozenset(("eq", "ne", "ge", "le", "gt", "lt"))
 _LIMITS = frozenset(("clamp", "clamp_min", "clamp_max", "clip", "hardtanh"))
 _SHRINK = frozenset(("hardshrink", "softshrink"))
-_KINKS = {
-    "hardsigmoid": (-3.0, 3.0), "hardswish": (-3.0, 3.0), "binary_cross_entropy": (0.0, 1.0), "signbit": (0.0, -0.0),
-    "copysign": (0.0, -0.0), "atan2": (0.0, -0.0), "sign": (0.0,), "sgn": (0.0,), "heaviside": (0.0,), "sinc": (0.0,),
-    "xlogy": (0.0,),
+_WHOLE = (-2.0, -1.0, 1.0, 2.0)
+_KNOWN = {
+    "atan2": (0.0, -0.0), "binary_cross_entropy": (0.0, 1.0), "ceil": _WHOLE, "copysign": (0.0, -0.0), "floor": _WHOLE,
+    "frac": _WHOLE, "hardsigmoid": (-3.0, 3.0), "hardswish": (-3.0, 3.0), "heaviside": (0.0,),
+    "round": (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5), "sgn": (0.0,), "sign": (0.0,), "signbit": (0.0, -0.0), "sinc": (0.0,),
+    "trunc": _WHOLE, "xlogy": (0.0,),
 }  # fmt: skip
-_STEPS = {
-    "round": (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5), "floor": (-2.0, -1.0, 1.0, 2.0), "ceil": (-2.0, -1.0, 1.0, 2.0),
-    "trunc": (-2.0, -1.0, 1.0, 2.0), "frac": (-2.0, -1.0, 1.0, 2.0),
-}  # fmt: skip
+"""Where the operators themselves treat values apart."""
 _PERIODS = frozenset(("fmod", "remainder", "floor_divide"))
 _MOST = 16                                 # values of one operator
 
@@ -36,14 +35,12 @@ def read_compared(name: str, args: Sequence[Any]) -> list[tuple[int, tuple[float
     such as "gt"."""
     name = name.rstrip("_")
     tensors = [place for place, argument in enumerate(args) if isinstance(argument, Tensor)]
-    if name in _KINKS:
-        return [(place, _KINKS[name]) for place in tensors]
+    if name in _KNOWN:
+        return [(place, _KNOWN[name]) for place in tensors]
     return [(0, values)] if tensors[:1] == [0] and (values := _first_compared(name, args)) else []
 
 
 def _first_compared(name: str, args: Sequence[Any]) -> tuple[float, ...]:
-    if name in _STEPS:
-        return _STEPS[name]
     given = [value for argument in args[1:] for value in _numbers(argument)]
     if name in _COMPARE or name in _LIMITS or name in ("bucketize", "isin"):
         return _finite(given)
