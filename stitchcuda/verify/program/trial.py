@@ -394,8 +394,8 @@ class Trial:
         calls both instances. Returns what is wrong with either. Raises `WorkerFailed` for tampering only."""
         try:
             init, state = self.ask_reference(Lend((self.built.init, first.state))).blocks
-            request = AddInstance(init=init, state=state)
-            self._ask(request, seconds=self._limits.start_s, doing="constructing ModelNew a second time")
+            request = AddInstance(init=init, state=state)  # as loading, it takes no turn: it may build
+            self._worker.ask(request, seconds=self._limits.start_s, doing="constructing ModelNew a second time")
             self._called = 0
         except WorkerFailed as failure:
             if failure.kind == "tampering":
