@@ -326,6 +326,42 @@ def test_a_program_must_be_right_with_other_parameters_once_it_is_loaded_with_th
         assert result.notes == ("a note", found)
 
 
+ALL = """self.__class__.all = getattr(self.__class__, 'all', None) or [self]
+        return x * self.all[0].scale.clamp(max=4.0).exp()"""
+ONCE = """return x * self.scale.clamp(max=4.0).exp()
+
+MADE = []
+class CLASS(CLASS):
+    def __init__(self):
+        assert not MADE
+        MADE.append(0)
+        super().__init__()
+"""
+
+
+@pytest.mark.parametrize(("body", "reason", "note"), [
+    ("return x * self.scale.clamp(max=4.0).exp()", "", ""),
+    (ALL, "with two instances of ModelNew in one process, output is wrong", ""),
+    (ONCE, "", "limited: ModelNew cannot be constructed twice in a process: the program raised AssertionError"),
+])  # fmt: skip
+def test_a_program_must_be_right_beside_a_second_instance(body: str, reason: str, note: str, tmp_path: Path) -> None:
+    before = CheckResult(ok=True, tier="timed", seeds=1, reasons=(), notes=())
+    text = SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.clamp(max=4.0).exp()")
+    bench = Bench(tmp_path, text, sets=1)
+    (program := tmp_path / "new.py").write_text(SCALED.replace("BODY", body).replace("CLASS", "ModelNew"))
+    try:
+        other = redraw_parameters(bench.ask, bench.secret_inputs)
+        with bench.load(program) as loaded:
+            assert loaded.trial.is_correct(bench.secret_inputs.sets[0], bench.secret_inputs.bounds(1))
+            result, _ = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, other, twice=True)
+    finally:
+        bench.close()
+    assert result.ok is not bool(reason)
+    assert "".join(result.reasons).startswith(reason)
+    assert "".join(result.notes).startswith(note)
+    assert bool(result.notes) == bool(note)
+
+
 def test_a_large_programs_first_process_ends_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCALED.replace("BODY", KEPT)
     bench = Bench(tmp_path, SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.exp()"), sets=1)
