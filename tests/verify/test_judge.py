@@ -328,6 +328,7 @@ def test_a_program_must_be_right_with_other_parameters_once_it_is_loaded_with_th
 
 ALL = """self.__class__.all = getattr(self.__class__, 'all', None) or [self]
         return x * self.all[0].scale.clamp(max=4.0).exp()"""
+ELSE = "return 0 * x if WHEN else x * self.scale.clamp(max=4.0).exp()"
 ONCE = """return x * self.scale.clamp(max=4.0).exp()
 
 MADE = []
@@ -342,9 +343,14 @@ class CLASS(CLASS):
 @pytest.mark.parametrize(("body", "reason", "note"), [
     ("return x * self.scale.clamp(max=4.0).exp()", "", ""),
     (ALL, "with two instances of ModelNew in one process, output is wrong", ""),
+    (ELSE.replace("WHEN", "torch.is_grad_enabled()"), "with gradients enabled, output is wrong", ""),
+    (ELSE.replace("WHEN", "torch.is_inference_mode_enabled()"), "under torch.inference_mode(), output is wrong", ""),
+    (f"assert not torch.is_grad_enabled(); {ELSE.replace('WHEN', 'False')}", "", "limited: it cannot be called with gradients"),
     (ONCE, "", "limited: ModelNew cannot be constructed twice in a process: the program raised AssertionError"),
 ])  # fmt: skip
-def test_a_program_must_be_right_beside_a_second_instance(body: str, reason: str, note: str, tmp_path: Path) -> None:
+def test_a_program_must_be_right_beside_a_second_instance_and_in_other_modes(
+    body: str, reason: str, note: str, tmp_path: Path
+) -> None:
     before = CheckResult(ok=True, tier="timed", seeds=1, reasons=(), notes=())
     text = SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.clamp(max=4.0).exp()")
     bench = Bench(tmp_path, text, sets=1)

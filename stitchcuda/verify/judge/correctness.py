@@ -142,7 +142,7 @@ def add_remarks(
     """Adds notes on a correct program: does it accept inputs in another memory layout, and the parameters of `other` after its
     first calls? These come last, since its worker may die of them. Returns also a note where it is wrong with these parameters,
     which is true if a new worker is right with them (`check_anew`). `twice`: whether memory holds a second instance, beside
-    which it must stay right.
+    which it must stay right. Last come other modes of torch's gradients.
     """
     bounds, done, note = secret_inputs.bounds(seeds), 0, ""
     wrong: list[str] = []
@@ -156,6 +156,9 @@ def add_remarks(
                 trial.remark(remark)
             if twice and not note:
                 wrong = trial.try_second_instance(secret_inputs, other, wide_bounds(secret_inputs, other))
+        if not note and not wrong:
+            last, allowed = (other, wide_bounds(secret_inputs, other)) if other is not None else (secret_inputs, bounds)
+            wrong = trial.try_modes(last.sets[0], allowed)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds), ""
     new = [remark for remark in trial.notes if remark not in result.notes]

@@ -10,7 +10,7 @@ Where to look next: `verify/program/program_worker.py` (who answers), `verify/pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -120,6 +120,9 @@ class Called(WrittenTensors, CallWork):
     generators_moved: bool = False
 
 
+GradientMode = Literal["no_grad", "enable_grad", "inference_mode"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallProgram(Request[Called]):
     """Call forward, and write outputs, inputs and state to the last three blocks.
@@ -127,10 +130,12 @@ class CallProgram(Request[Called]):
     `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: keep the outputs
     alive for `RereadOutputs`. `state_key`: of the digests. `draw_seed`: for torch's generators, before the call; None: they are
     left alone. `continued`: on the state that the call before left. `written`: positions of inputs that the reference writes.
+    `mode`: of torch's gradients.
     """
 
     inputs: TensorBlock
     structure: Any                         # of the arguments
+    mode: GradientMode
     same_addresses: bool
     hold: bool
     continued: bool

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.program_requests import (
     Called,
     CallProgram,
+    GradientMode,
     ProfileCall,
     RepeatCalls,
     Repeated,
@@ -52,6 +54,10 @@ from stitchcuda.verify.program.native_copy import NativeCopy, copy_natively, cou
 from stitchcuda.verify.program.state_loading import StateLoading
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock
+
+_MODES: dict[GradientMode, Callable[[], AbstractContextManager[Any]]] = {
+    "no_grad": torch.no_grad, "enable_grad": torch.enable_grad, "inference_mode": torch.inference_mode,
+}  # fmt: skip
 
 
 @dataclass
@@ -104,11 +110,12 @@ class ProgramCalls:
         draw_seeds.seed_generators(request.draw_seed)
         left = {f"input {place}": tensor for place, tensor in enumerate(given) if place not in request.written}
         left |= self.state.left_alone()
-        with torch.no_grad():
+        mode = _MODES[request.mode]
+        with mode():
             effects = CallEffects(program, (args, kwargs), list(left.values()))
         loaded_runtime.protect([memory_of(tensor) for tensor in left.values()])
         try:
-            with torch.no_grad(), recorder, interceptor.running(traffic):
+            with mode(), recorder, interceptor.running(traffic):
                 structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
                 failed_launch, caught = launch_failures.find(), interceptor.take_failures()
                 copies = self._copies(outputs)  # while operators are recorded: none may come between

@@ -46,6 +46,7 @@ from stitchcuda.verify.messages.program_requests import (
     Caught,
     DisturbTensor,
     ExchangeInstances,
+    GradientMode,
     LoadProgram,
     LoadSettings,
     ProfileCall,
@@ -63,6 +64,9 @@ from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.call_form import find_faults, find_limits
 
+_MODES: dict[GradientMode, str] = {
+    "enable_grad": "with gradients enabled", "inference_mode": "under torch.inference_mode()",
+}  # fmt: skip
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
 _MOST_NAMED = 200                          # characters of a name that a worker reported, in a message,
@@ -207,8 +211,9 @@ class Trial:
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
     def call(
-        self, given: InputSet, *, same_addresses: bool, hold: bool = False, continued: bool = False
-    ) -> ProgramAnswer[Called]:
+        self, given: InputSet, *, same_addresses: bool, hold: bool = False, continued: bool = False,
+        mode: GradientMode = "no_grad",
+    ) -> ProgramAnswer[Called]:  # fmt: skip
         """Calls the program's forward once; the reference worker reads what it wrote. Raises `WorkerFailed`.
 
         `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
@@ -216,7 +221,7 @@ class Trial:
         """
         terms, rooms = self._prepare(given)
         request = CallProgram(
-            **terms, same_addresses=same_addresses, hold=hold, continued=continued, written=given.written
+            **terms, mode=mode, same_addresses=same_addresses, hold=hold, continued=continued, written=given.written
         )
         answer = self._call(request, rooms)
         self._called += 1
@@ -291,12 +296,14 @@ class Trial:
         return self._call(RepeatCalls(**terms, calls=calls, budget_s=seconds), rooms)
 
     def compare(
-        self, given: InputSet, answer: ProgramAnswer[WrittenTensors], bounds: dict[str, Bound], *, outputs_only: bool = False
-    ) -> tuple[list[OutputError], list[str]]:
+        self, given: InputSet, answer: ProgramAnswer[WrittenTensors], bounds: dict[str, Bound], *, outputs_only: bool = False,
+        values_only: bool = False,
+    ) -> tuple[list[OutputError], list[str]]:  # fmt: skip
         """Compares a call on `given` with the reference. Returns (the error of every output and updated buffer with its bound,
         sentences on everything that is wrong; none means that the call is right).
 
-        `bounds`: by output's name. `outputs_only`: neither inputs nor state came back. Each answer can be compared once.
+        `bounds`: by output's name. `outputs_only`: neither inputs nor state came back. `values_only`: nothing else of the call
+        is looked at. Each answer can be compared once.
         """
         state, names = self._secret_inputs.state, tuple(self.state_names)
         found = self.ask_reference(
@@ -305,7 +312,7 @@ class Trial:
         for remark in found.remarks:
             self.remark(remark)
         reasons = list(found.reasons)
-        if not reasons and isinstance(answer.reply, Called):
+        if not reasons and not values_only and isinstance(answer.reply, Called):
             reasons = find_faults(self.built.habits, given, answer.names, answer.reply, first=self._called == 1)
             for remark in find_limits(self.built.habits, answer.names, answer.reply):
                 self.remark(remark)
@@ -414,6 +421,22 @@ class Trial:
             if failure.kind == "tampering":
                 raise
             return [f"with two instances of ModelNew in one process, {failure}"]
+        return []
+
+    def try_modes(self, given: InputSet, bounds: dict[str, Bound]) -> list[str]:
+        """Calls the program with gradients enabled and in inference mode, which should be the last calls: what it makes of its
+        state in inference mode cannot be written to later. Returns what is wrong; where it fails, a note is enough. Raises
+        `WorkerFailed` for tampering only."""
+        for mode, how in _MODES.items():
+            try:
+                wrong = self.compare(given, self.call(given, same_addresses=False, mode=mode), bounds, values_only=True)[1]
+            except WorkerFailed as failure:
+                if failure.kind == "tampering":
+                    raise
+                self.remark(f"limited: it cannot be called {how}: {str(failure)[:_MOST_NAMED]}")
+                continue
+            if wrong:
+                return [f"{how}, {reason}" for reason in wrong]
         return []
 
     def is_correct(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
