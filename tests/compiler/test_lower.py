@@ -392,7 +392,7 @@ def programs(draw: st.DrawFn) -> Program:
     return function, (x, y)
 
 
-@pytest.mark.more
+@pytest.mark.long
 @settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

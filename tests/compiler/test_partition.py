@@ -249,7 +249,7 @@ def test_convolution_blocks(mode: str) -> None:
     _scheduled(captured(module, randn(3, 4, 6, 6)))
 
 
-@pytest.mark.more
+@pytest.mark.long
 @settings(
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

@@ -111,7 +111,7 @@ def named(group: tuple[Fault, ...], *quick: str) -> Callable[..., object]:
     return pytest.mark.parametrize("fault", cases, ids=lambda fault: fault.name)
 
 
-@pytest.mark.more
+@pytest.mark.long
 @named(
     (*faults.KERNELS, *faults.NATIVE, *faults.PYTHON, *faults.RESULTS),
     "forks", "daemon", "garbage", "floods its channel", "fills",
@@ -125,7 +125,7 @@ def test_a_fault_is_a_sentence(judge: Judge, untouched: Untouched, tmp_path: Pat
     untouched.check()
 
 
-@pytest.mark.more
+@pytest.mark.long
 @named(faults.FORGED, *(fault.name for fault in faults.FORGED[::7]))
 def test_a_forged_answer_is_no_defect_of_ours(judge: Judge, tmp_path: Path, fault: Fault) -> None:
     """It may be accepted where nobody believes what was forged; also in the last verification, which asks more."""
@@ -137,7 +137,7 @@ def test_a_forged_answer_is_no_defect_of_ours(judge: Judge, tmp_path: Path, faul
         json.loads(result.model_dump_json())
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_forgeries_leave_nothing(judge: Judge, untouched: Untouched, tmp_path: Path) -> None:
     for number, fault in enumerate(faults.FORGED[:3]):
         judge.check(faults.write(fault, tmp_path / f"{number}"), seeds=1)
@@ -178,7 +178,7 @@ def _cut_off(result: CheckResult) -> bool:
     return any(said in result.reasons[0] for said in ("printed more than it may", "did not finish"))
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_output_costs_neither_memory_nor_disk(judge: Judge, untouched: Untouched, tmp_path: Path) -> None:
     quiet = _flood(judge, tmp_path / "quiet", 1)
     result, _, memory, stored = _flood(judge, tmp_path / "loud", FLOOD)
@@ -203,7 +203,7 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1])
 
 
-@pytest.mark.more
+@pytest.mark.long
 @pytest.mark.parametrize("whom", more_but(["worker", "supervisor", "everything"], "worker"))
 def test_killed_from_outside(judge: Judge, untouched: Untouched, tmp_path: Path, whom: str) -> None:
     sleeper = faults.python("sleeps", before="Path(SCRATCH, 'asleep').touch(); time.sleep(100)")
@@ -289,7 +289,7 @@ def test_a_killed_judge_by_the_command_line(place: Path, tmp_path: Path) -> None
     assert not list(Path("/dev/shm").glob(f"stitchcuda-{running.pid}-*"))
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_a_source_that_does_not_compile(judge: Judge, untouched: Untouched, place: Path, tmp_path: Path) -> None:
     program = faults.write(faults.honest(), tmp_path)
     kernel = program / "kernels" / "gate.cu"
@@ -321,7 +321,7 @@ def test_what_needs_a_gpu_is_not_judged(
     untouched.check()
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_a_changed_cache_is_built_again(judge: Judge, untouched: Untouched, place: Path) -> None:
     """Bytes of every cached library are turned over between two checks; what was changed is never loaded."""
     modules = [*(place / "cache" / "simulator" / "modules").rglob("*.so"), *(place / "runtime").rglob("*.so")]
@@ -337,7 +337,7 @@ def test_a_changed_cache_is_built_again(judge: Judge, untouched: Untouched, plac
     untouched.check()
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_a_program_that_changes_while_it_is_judged(judge: Judge, untouched: Untouched, place: Path, tmp_path: Path) -> None:
     """What is judged is what was there at the beginning, all of it."""
     program = faults.write(faults.python("slow", init="Path(SCRATCH, 'begun').touch(); time.sleep(0.7)"), tmp_path)

@@ -337,7 +337,7 @@ def test_reading_a_session_without_checkpoints_makes_none(session: Session, tmp_
     assert remove(["other"], workspace=session.home).waits_for.startswith(f"session {session.name!r} cannot be read")
 
 
-@pytest.mark.more
+@pytest.mark.long
 def test_a_log_of_checkpoints_that_is_lost(tmp_path: Path) -> None:
     """As after a power cut that lost what SQLite had not yet synchronised: the ledger knows every attempt."""
     code = (
@@ -371,7 +371,7 @@ def test_a_log_of_checkpoints_that_is_lost(tmp_path: Path) -> None:
 # the record
 
 
-@pytest.mark.more
+@pytest.mark.long
 @pytest.mark.parametrize("harm", [deleted, cut_in_half])
 def test_a_damaged_record_is_said_and_hides_no_other(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     home = Workspace(tmp_path)
@@ -510,7 +510,7 @@ def limited(folder: Path, size: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.more
+@pytest.mark.long
 @pytest.mark.parametrize("size", [0, *(pytest.param(size, marks=pytest.mark.long) for size in (100, 1000, 60_000)), 20_000])
 def test_files_that_may_not_grow(tmp_path: Path, size: int) -> None:
     from tests.sessions.made_sessions import begun
