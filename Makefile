@@ -1,7 +1,7 @@
 # Each target makes its own .venv and is quick the second time.
 #   make demo      a plan, CUDA, a verdict and a program for the transformer block, on any machine
 #   make test      each part of the program, quickly (no GPU, no key, no network needed once installed)
-#   make test-more the rest of the suite             make test-long  kill and corpus runs (three quarters of an hour)
+#   make test-more the rest of the suite             make test-long  kill, fault and corpus runs (an hour)
 #   make test-gpu  what needs an NVIDIA GPU
 #   make lint      ruff and mypy --strict            make notebooks  runs them from top to bottom
 #   make clean     remove what these targets made
