@@ -39,7 +39,7 @@ _SAME = 0.9                                # zeros are structure if this share o
 _SMALL, _SMALL_HALF, _LARGE = 2.0**-30, 2.0**-20, 8.0  # size of small rows, of those in float16, and of large values
 _NOT_ZERO = 0.75                           # of the probabilities
 _SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS, _COMPARED_ROWS = 1 / 8, 1 / 16, 1 / 8, 1 / 4  # of the rows
-_SLOTS = 2**22
+_SLOTS = 2**22                             # the most elements that may take a value to compare with
 _CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
 _HUGE = 128.0                              # of float32, e^89 overflows
 _WIDE = 2**30                              # of integers that grow
@@ -227,9 +227,7 @@ def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bo
 def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, uses: IntegerUses = UNUSED) -> Tensor:
     """Returns generic values in place of a tensor that `is_narrow`: of both signs, sorted values in order, constants as normal
     numbers of the same size, other probabilities, of which some are zero, and other integers (`redraw`)."""
-    def drawn(random: Callable[..., Tensor], shape: Sequence[int]) -> Tensor:
-        return random(shape, generator=generator, device=generator.device).to(tensor.device)
-
+    drawn = functools.partial(_draw, generator, tensor.device)
     if tensor.is_complex():
         angle = drawn(torch.rand, tensor.shape).to(tensor.real.dtype) * math.tau
         return tensor * torch.polar(torch.ones_like(angle), angle)
@@ -249,6 +247,11 @@ def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, use
         made = values * random_signs(values.shape, generator).to(tensor.device)
         made *= 1.0 if values.numel() >= SMALLEST else 0.5 + drawn(torch.rand, values.shape)
     return like(tensor, made)
+
+
+def _draw(generator: torch.Generator, device: torch.device, random: Callable[..., Tensor], *sizes: Any) -> Tensor:
+    """What torch's function `random` draws of these sizes, on `device`: the generator may be of another one."""
+    return random(*sizes, generator=generator, device=generator.device).to(device)
 
 
 def with_rows_of_zeros(tensor: Tensor, generator: torch.Generator) -> Tensor:
@@ -306,9 +309,7 @@ def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: 
 def with_compared(values: Sequence[float], generator: torch.Generator, tensor: Tensor) -> Tensor:
     """Returns the tensor with each of these values in about one of 256 elements, fewer where there are many, and in one at
     least: all in one of four rows of its last axis, since they may be large beside what the other rows hold."""
-    def drawn(random: Callable[..., Tensor], *sizes: Any) -> Tensor:
-        return random(*sizes, generator=generator, device=generator.device).to(tensor.device)
-
+    drawn = functools.partial(_draw, generator, tensor.device)
     made, width = tensor.detach().clone().contiguous(), tensor.shape[-1]
     rows = _choose_rows(tensor, _COMPARED_ROWS, generator).flatten().nonzero()[:, 0]
     slots = min(len(rows) * width, _SLOTS)  # of so many elements one of each takes a value: a permutation of all takes memory

@@ -119,8 +119,10 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
 
 def _harmless(dtype: torch.dtype) -> float:
     """The ordinary number of the kind that `poison_as` set."""
-    if _kind in ("small", "zeros"):
-        return _SMALL if _kind == "small" else 0
+    if _kind == "zeros":
+        return 0
+    if _kind == "small":
+        return _SMALL
     if dtype.is_floating_point or dtype.is_complex:
         return float(torch.finfo(dtype).max) / 1024
     if _kind == "ones":

@@ -146,18 +146,18 @@ def add_remarks(
     """
     bounds, done, note = secret_inputs.bounds(seeds), 0, ""
     wrong: list[str] = []
+    last, allowed = (other, wide_bounds(secret_inputs, other)) if other is not None else (secret_inputs, bounds)
     try:
         for given in (inputs for inputs in secret_inputs.sets[:seeds] if inputs.lenient):
             trial.remark(trial.try_other_layout(given, bounds))
             done += 1
         if other is not None:
-            note = trial.try_other_parameters(other, wide_bounds(secret_inputs, other))
+            note = trial.try_other_parameters(other, allowed)
             for remark in other.notes:
                 trial.remark(remark)
             if twice and not note:
-                wrong = trial.try_second_instance(secret_inputs, other, wide_bounds(secret_inputs, other))
+                wrong = trial.try_second_instance(secret_inputs, other, allowed)
         if not note and not wrong:
-            last, allowed = (other, wide_bounds(secret_inputs, other)) if other is not None else (secret_inputs, bounds)
             wrong = trial.try_modes(last.sets[0], allowed)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds), ""

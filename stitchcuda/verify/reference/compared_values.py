@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_COMPARE = frozenset(("eq", "ne", "ge", "le", "gt", "lt"))
+COMPARE = frozenset(("eq", "ne", "ge", "le", "gt", "lt"))
 _LIMITS = frozenset(("clamp", "clamp_min", "clamp_max", "clip", "hardtanh"))
 _SHRINK = frozenset(("hardshrink", "softshrink"))
 _WHOLE = (-2.0, -1.0, 1.0, 2.0)
@@ -42,7 +42,7 @@ def read_compared(name: str, args: Sequence[Any]) -> list[tuple[int, tuple[float
 
 def _first_compared(name: str, args: Sequence[Any]) -> tuple[float, ...]:
     given = [value for argument in args[1:] for value in _numbers(argument)]
-    if name in _COMPARE or name in _LIMITS or name in ("bucketize", "isin"):
+    if name in COMPARE or name in _LIMITS or name in ("bucketize", "isin"):
         return _finite(given)
     if name == "threshold":
         return _finite(given[:1])          # the second is what takes its place

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.verify.inputs.input_ranges import list_tensors
 from stitchcuda.verify.inputs.integer_values import IntegerUses, holds_whole_numbers
-from stitchcuda.verify.reference.compared_values import read_compared
+from stitchcuda.verify.reference.compared_values import COMPARE, read_compared
 
 _BREAK_TIES = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "kthvalue", "mode", "median", "nanmedian"))
 _WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also return where the value was
@@ -28,7 +28,6 @@ _WITH_PLACES = frozenset(("max", "min"))   # of these, the overloads that also r
 # torch says: "the indices of the first maximal value are returned".
 _DOCUMENTED = frozenset(("argmax", "argmin", "max", "min"))
 _NAME_PLACES = (*_BREAK_TIES, "max_pool", "adaptive_max_pool", "fractional_max_pool", "cummax", "cummin", "_cummax", "_cummin")
-_COMPARE = frozenset(("eq", "ne", "ge", "le", "gt", "lt"))
 _NOT_FINITE = frozenset(("nan_to_num", "isnan", "isinf", "isposinf", "isneginf", "nansum", "nanmedian"))
 _ARITHMETIC = frozenset((
     "abs", "add", "alias", "all", "amax", "amin", "any", "as_strided", "bitwise_and", "bitwise_not", "bitwise_or",
@@ -89,7 +88,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, overload = func._schema.name.removeprefix("aten::"), func._overloadname
         self.breaks_ties |= name in _BREAK_TIES or (name in _WITH_PLACES and overload.startswith(("dim", "names_dim")))
-        self.compares |= name.rstrip("_") in _COMPARE
+        self.compares |= name.rstrip("_") in COMPARE
         self._note_compared(name, args)
         result = func(*args, **(kwargs or {}))
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -190,7 +189,7 @@ class _Memory:
 
 def _tests_for_nonfinite(name: str, args: Any) -> bool:
     """Whether values are compared with themselves, which tells NaN, or with infinity, as `isfinite` does."""
-    if name not in _COMPARE or len(args) != 2:
+    if name not in COMPARE or len(args) != 2:
         return False
     return args[0] is args[1] or (isinstance(args[1], float) and math.isinf(args[1]))
 
