@@ -43,6 +43,17 @@ def unused() -> int:
     return torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
+def start_peak() -> int:
+    """Begins to watch how much memory torch takes at most. Returns the bytes that it holds now, for `holds_again`."""
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def holds_again(before: int) -> bool:
+    """Whether what torch took at most since `start_peak` would fit once more, beside all that it holds now."""
+    return free_and_total()[0] + unused() >= torch.cuda.max_memory_allocated() - before
+
+
 def leave_to_others() -> None:
     """Allows torch what it holds and what is free below the limit now. To be called again when others have taken memory."""
     if _limit:

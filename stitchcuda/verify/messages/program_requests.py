@@ -118,6 +118,7 @@ class Called(WrittenTensors, CallWork):
     written_back: ReportedList[str] = field(default_factory=list)  # inputs and state that operators of torch wrote to
     generators: str = ""                   # a digest of their states after the call
     generators_moved: bool = False
+    held: bool = False                     # whether the outputs are kept alive, as asked: memory may not suffice
 
 
 GradientMode = Literal["no_grad", "enable_grad", "inference_mode"]
@@ -128,9 +129,9 @@ class CallProgram(Request[Called]):
     """Call forward, and write outputs, inputs and state to the last three blocks.
 
     `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: keep the outputs
-    alive for `RereadOutputs`. `state_key`: of the digests. `draw_seed`: for torch's generators, before the call; None: they are
-    left alone. `continued`: on the state that the call before left. `written`: positions of inputs that the reference writes.
-    `mode`: of torch's gradients.
+    alive for `RereadOutputs`, if memory holds another call beside them. `state_key`: of the digests. `draw_seed`: for torch's
+    generators, before the call; None: they are left alone. `continued`: on the state that the call before left. `written`:
+    positions of inputs that the reference writes. `mode`: of torch's gradients.
     """
 
     inputs: TensorBlock

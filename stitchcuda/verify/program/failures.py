@@ -12,9 +12,11 @@ import re
 import traceback
 from pathlib import Path
 
+import torch
+
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.unsupported import Unsupported
-from stitchcuda.verify.messages import out_of_memory
+from stitchcuda.verify.messages import gpu_memory, out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildFailed
 from stitchcuda.verify.messages.request import Failed
 from stitchcuda.verify.messages.wire import WireError
@@ -56,19 +58,32 @@ def describe_failure(error: BaseException, folder: Path) -> Failed:
     if isinstance(error, WireError):
         return Failed(f"forward returned something that cannot be judged: {text}")
     if "nvmlInit" in text:                 # torch asks NVML when the device's memory is full; the sandbox forbids it
-        return Failed("the program ran out of memory: the device's is full", "memory")
+        return Failed(f"the program ran out of memory: the device's is full{_of_device(error, folder)}", "memory")
     if out_of_memory.is_out_of_memory(error):
         return Failed(f"the program ran out of memory: {text.splitlines()[0][:300]}", "memory")
     if isinstance(error, Unsupported | Unavailable):
         return Failed(text, "refused")
     if isinstance(error, NotImplementedError) and (answer := _describe_limit(text)):
         return answer
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
-    where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
+    where = _lines(error, folder)
     launch = launch_failures.find()
     cause = f"; {launch}" if launch and launch not in text else launch_failures.explain(text) if "CUDA error" in text else ""
     said = f": {text[:1500]}" if text != type(error).__name__ else ""
     return Failed(f"the program raised {type(error).__name__}{f' ({where})' if where else ''}{said}{cause}")
+
+
+def _lines(error: BaseException, folder: Path) -> str:
+    """The innermost lines in `folder` that an exception came through, or ""."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
+    return ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
+
+
+def _of_device(error: BaseException, folder: Path) -> str:
+    """Where in the program memory of the GPU ran out, and how much there was."""
+    free, total = (size / 2**30 for size in gpu_memory.free_and_total())
+    held = torch.cuda.memory_allocated() / 2**30
+    where = _lines(error, folder) or "outside of its own lines"
+    return f" ({where}; its tensors hold {held:.1f} GiB, and {free:.1f} of {total:.1f} GiB are free)"
 
 
 def _describe_limit(text: str) -> Failed | None:

@@ -111,6 +111,7 @@ class ProgramCalls:
         left = {f"input {place}": tensor for place, tensor in enumerate(given) if place not in request.written}
         left |= self.state.left_alone()
         mode = _MODES[request.mode]
+        memory_before = gpu_memory.start_peak() if self.target == "cuda" else 0
         with mode():
             effects = CallEffects(program, (args, kwargs), list(left.values()))
         loaded_runtime.protect([memory_of(tensor) for tensor in left.values()])
@@ -124,8 +125,9 @@ class ProgramCalls:
             loaded_runtime.protect([])
         own = loaded_runtime.take_bytes() if self.target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
+        held = request.hold and (self.target != "cuda" or gpu_memory.holds_again(memory_before))
         if request.hold:
-            self._held = structure, [alias(tensor) for tensor in outputs]
+            self._held = (structure, [alias(tensor) for tensor in outputs]) if held else (None, [])
         written = self._write(request, structure, copies, given)
         names = list(left)
         called = Called(
@@ -134,7 +136,7 @@ class ProgramCalls:
             **self._find_shared(outputs, given), marks=[output_marks(tensor) for tensor in outputs],
             module_changed=effects.module_changed(), arguments_changed=effects.arguments_changed(),
             written_back=[names[place] for place in effects.written()], generators=generators_digest(),
-            generators_moved=effects.generators_moved(),
+            generators_moved=effects.generators_moved(), held=held,
         )  # fmt: skip
         if self.target == "cuda":
             return called

@@ -226,7 +226,10 @@ class Trial:
         answer = self._call(request, rooms)
         self._called += 1
         self._note_caught(answer.reply.caught)
-        self._held = answer if hold else self._held
+        if hold:
+            self._held = answer if answer.reply.held else None
+        if hold and not answer.reply.held:
+            self.remark("limited: memory does not hold outputs beside another call: whether they change later is not seen")
         return answer
 
     def _ask(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:

@@ -10,6 +10,7 @@ Where to look next: `verify/reference/float64_truth.py` (calling it, also in flo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
@@ -17,7 +18,6 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +45,7 @@ from stitchcuda.verify.reference.random_draws import RandomDraws, generator_stat
 
 WEIGHT_SEED = 20260302
 """Seeds the reference's code and constructor, so that every process builds the same weights."""
+_MUCH = 2**28                              # bytes of inputs
 _DRAW_SEED = 20260303                      # of torch's generators before each call of `Reference.examine`
 NOISE = 1e-2
 """Relative difference (Frobenius norm) of two runs on equal inputs up to which they differ by summation order (atomics) only;
@@ -80,6 +81,7 @@ class Reference:
     init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
     seconds: float = 0.0  # time limit for a call of get_inputs(); 0: none
     draws: tuple[str, ...] = ()
+    drawn_on_device: bool | None = None  # whether get_inputs() draws on the GPU; None: not called yet
     habits: CallHabits = dataclasses.field(default_factory=CallHabits)
 
     def inputs(self, seed: int) -> Inputs:
@@ -88,13 +90,28 @@ class Reference:
         A file's `get_inputs()` runs after seeding torch, numpy and random. A pickle's inputs keep shape, dtype and strides of
         its example: normal values for floats with any values, the example's own values in another order for others, and as
         they are where the order has a meaning; or they come from its function `make_inputs`, likewise seeded. Raises
-        `BadInput` where `get_inputs()` raises, takes longer than `seconds`, or returns tensors that are not dense.
+        `BadInput` where `get_inputs()` raises, takes longer than `seconds`, or returns tensors that are not dense. If it gives
+        much, a GPU is torch's default device meanwhile, where that gives the same shapes and dtypes: the CPU needs seconds to
+        draw a gigabyte.
         """
         with time_limit(self.seconds, f"get_inputs() of {self.path.name}", self.path):
-            args, kwargs = self.make_inputs(seed)
+            args, kwargs = self._draw(seed)
         if not all(is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
             raise BadInput(f"The inputs of {self.path.name} hold a sparse, nested or quantised tensor: give dense ones.")
         return replace_tensors((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
+
+    def _draw(self, seed: int) -> Inputs:
+        if self.drawn_on_device is None:
+            given = self.make_inputs(seed)
+            self.drawn_on_device = False
+            if self.device.type != "cuda" or sum(size for *_, size in _layouts(given)) < _MUCH:
+                return given
+            with contextlib.suppress(BadInput), self.device:
+                self.drawn_on_device = _layouts(self.make_inputs(seed)) == _layouts(given)
+            if not self.drawn_on_device:
+                return given
+        with self.device if self.drawn_on_device else contextlib.nullcontext():
+            return self.make_inputs(seed)
 
     def examine(self, seed: int = 0) -> dict[str, Tensor]:
         """Runs the reference and returns its named outputs, or says in a `BadInput` why it cannot be judged: it raises, it
@@ -149,7 +166,7 @@ class Reference:
         with self.explained(args, kwargs):
             return run(self.module, args, kwargs)
 
-    @contextmanager
+    @contextlib.contextmanager
     def explained(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         """Raises `BadInput`, with one sentence, for an exception in the block, which calls forward with these arguments."""
         try:
@@ -197,6 +214,12 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seco
         raise BadInput(f"Model in {path.name} holds a sparse, nested or quantised parameter or buffer: keep dense ones.")
     module = module.to(device).requires_grad_(False)
     return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs, init, seconds)
+
+
+def _layouts(given: Inputs) -> list[tuple[torch.Size, torch.dtype, tuple[int, ...], int]]:
+    """(shape, dtype, strides, bytes) of each tensor among the arguments."""
+    tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor) and is_dense(leaf)]
+    return [(tensor.shape, tensor.dtype, tensor.stride(), tensor.nbytes) for tensor in tensors]
 
 
 def _decoded(path: Path, data: bytes) -> str:

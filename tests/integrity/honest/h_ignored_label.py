@@ -6,5 +6,4 @@
 
 class ModelNew(nn.Module):
     def forward(self, x, labels):
-        losses = -F.log_softmax(self.scaled(x), -1).gather(1, labels.clamp(min=0)[:, None])[:, 0]
-        return torch.where(labels < 0, 0.0, losses)
+        return F.nll_loss(F.log_softmax(self.scaled(x), -1), labels, reduction="none")
