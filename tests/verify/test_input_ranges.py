@@ -251,7 +251,7 @@ def found_ranges(folder: Path, result: str, inputs: str = "[torch.randn(32, 24)]
 
 @pytest.mark.parametrize(("result", "huge"), [("x.softmax(-1)", True), ("x.exp()", False), ("x.logsumexp(-1)", True)])
 def test_exponentials_overflow_where_the_reference_stands_it(tmp_path: Path, result: str, huge: bool) -> None:
-    assert found_ranges(tmp_path, result, "[torch.rand(32, 24)]").huge == ({0} if huge else set())
+    assert set(found_ranges(tmp_path, result, "[torch.rand(32, 24)]").huge) == ({0} if huge else set())
 
 
 NORM = "(x - x.mean(-1, keepdim=True)) / "

@@ -131,7 +131,7 @@ TABLE, IDS, X = torch.randn(9, 4), torch.randint(9, (16,)), torch.randn(16, 4)
 ])  # fmt: skip
 def test_operators_tell_what_integers_are(call: Callable[[Tensor], Tensor], expected: IntegerUses) -> None:
     ids = IDS.clone()
-    with OperatorUses(((ids,), {})) as seen:
+    with OperatorUses(((ids,), {}), {}) as seen:
         call(ids)
     assert seen.uses() == expected
 

@@ -272,7 +272,7 @@ def _without_library(name: str) -> str:
 
 def _notes(found: dict[str, tuple[Status, str]]) -> tuple[str, ...]:
     notes = []
-    for status, what in (("unused", "never launched"), ("undecided", "not left out in turn")):
+    for status, what in (("unused", "not launched for these inputs"), ("undecided", "not left out in turn")):
         names = sorted(_without_library(name) for name, (outcome, _) in found.items() if outcome == status)
         if names:
             more = f" and {len(names) - 6} more" if len(names) > 6 else ""

@@ -33,7 +33,7 @@ class ErrorPattern:
         row-major order; `place`: its indices. `exact`: the right values of the part, where their sign may matter."""
         if not wrong.numel() or not (count := int(wrong.sum())):
             if exact is not None:
-                self._signs += int((exact < 0).sum())
+                self._signs += int(_below_zero(exact).sum())
             return
         for axis, hit in enumerate(self._hit):
             others = [other for other in range(wrong.dim()) if other != axis]
@@ -43,7 +43,7 @@ class ErrorPattern:
         self._last = max(self._last, start + flat.numel() - 1 - int(flat.flip(0).byte().argmax()))
         self._count += count
         if exact is not None:
-            below = exact < 0
+            below = _below_zero(exact)
             self._signs += int(below.sum())
             self._negative += int((below & wrong).sum())
 
@@ -137,3 +137,7 @@ def _period(hit: torch.Tensor) -> int:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
+
+
+def _below_zero(exact: torch.Tensor) -> torch.Tensor:
+    return (exact.float() if exact.is_floating_point() and exact.itemsize == 1 else exact) < 0

@@ -41,7 +41,7 @@ _NOT_ZERO = 0.75                           # of the probabilities
 _SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS, _COMPARED_ROWS = 1 / 8, 1 / 16, 1 / 8, 1 / 4  # of the rows
 _SLOTS = 2**22                             # the most elements that may take a value to compare with
 _CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
-_HUGE = 128.0                              # of float32, e^89 overflows
+_HUGE = 8192.0, 1024.0, 128.0              # the first that the reference stands; of float32, e^89 overflows
 _WIDE = 2**30                              # of integers that grow
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
@@ -54,7 +54,7 @@ class InputRanges:
     `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `constant`: rows may be zero, many times
     smaller, or of one small value. `tied`: the largest and smallest values may be there several times. `blank`: all values may
     be zero. `nonfinite`: values may be these; `compared`: likewise, as it compares with them. `large`: all values may be
-    larger, or some integers; `huge`: a few floats so large that their exponential overflows. `uses`: of integers. `ties`: an
+    larger, or some integers; `huge`: by number, a value as large as a few of its floats become. `uses`: of integers. `ties`: an
     operator tells equal values apart, or integers are among the outputs. `still`: true where an element keeps its value.
     `notes`: on what stays as it is.
     """
@@ -68,7 +68,8 @@ class InputRanges:
     nonfinite: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     compared: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     large: frozenset[int] = frozenset()
-    huge: frozenset[int] = frozenset()
+    huge: Mapping[int, float] = field(default_factory=dict)
+    compared_state: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     uses: IntegerUses = UNUSED
     ties: bool = False
     still: Mapping[int, Tensor] = field(default_factory=dict)
@@ -104,6 +105,19 @@ def find_domain(tensor: Tensor) -> Domain:
     if low >= 0 and high <= 1:
         return "permuted" if rows_sum_to_one(tensor) else "unit"
     return "positive" if low >= 0 else "free"
+
+
+def find_extent(tensor: Tensor) -> tuple[float, float, bool] | None:
+    """The least and the largest finite value, and whether another is NaN or infinite; None for booleans and complex numbers,
+    and where there is no finite value."""
+    if tensor.dtype is torch.bool or tensor.is_complex() or not tensor.numel():
+        return None
+    values = tensor.detach().float() if tensor.itemsize == 1 and tensor.is_floating_point() else tensor.detach()
+    low, high = torch.aminmax(values)
+    if not values.is_floating_point() or bool(torch.isfinite(low) & torch.isfinite(high)):
+        return float(low), float(high), False
+    finite = values[torch.isfinite(values)]
+    return (float(finite.min()), float(finite.max()), True) if finite.numel() else None
 
 
 def rows_sum_to_one(tensor: Tensor) -> bool:
@@ -162,7 +176,13 @@ def find_ranges(
     low = [number for number in data if root_mean_square(tensors[number]) < 1]
     wide = [number for number, tensor in enumerate(tensors) if can_grow(tensor) and number not in {*uses.indices, *uses.read}]
     large = find([*settings, *low, *wide], lambda tensor, _: with_large_values(tensor, generator), tests.stands)
-    huge = find(low, lambda tensor, _: with_huge_values(tensor, generator), tests.is_sturdy)
+    huge: dict[int, float] = {}
+    for most in _HUGE:
+        def make_huge(tensor: Tensor, _: int, most: float = most) -> Tensor:
+            return with_huge_values(tensor, generator, most)
+
+        left = [number for number in data if number not in huge]
+        huge.update(dict.fromkeys(find(left, make_huge, tests.is_sturdy), most))
     zeros = constant = tied = frozenset[int]()
     if tests.stands_zeros:
         zeros = find([*data, *masks], lambda tensor, _: with_rows_of_zeros(tensor, generator), tests.stands_zeros)
@@ -186,7 +206,7 @@ def find_ranges(
     held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
     notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
     rows = zeros, small, constant, tied, blank
-    return InputRanges(free, *rows, nonfinite, compared, large, huge, uses, still=still, notes=notes)
+    return InputRanges(free, *rows, nonfinite, compared, large, huge, uses=uses, still=still, notes=notes)
 
 
 def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
@@ -197,7 +217,7 @@ def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> I
         inputs = ", ".join(positions[number] for number in held)
         yield f"limited: zeros that every draw of get_inputs() has in the same places stay: in input {inputs}"
     tensors = list_tensors(given)
-    for kept, what in ((_is_sorted, "stays sorted"), (_is_float_mask, "holds zeros and ones only")):
+    for kept, what in ((_is_sorted, "stays sorted"), (_is_mask_of_numbers, "holds zeros and ones only")):
         if which := [positions[number] for number, tensor in enumerate(tensors) if kept(tensor)]:
             yield f"limited: input {', '.join(which)} {what}, as get_inputs() gives it: a program may rely on that"
     if bound:
@@ -209,25 +229,29 @@ def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> I
 def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bool:
     """Whether `leave_range` changes it: floats of one sign, constant, sorted or few, unless they may be labels, counts or
     positions; rows of probabilities; complex numbers that are all real; integers and masks that `can_redraw`."""
-    if tensor.numel() == 0 or (tensor.itemsize == 1 and tensor.is_floating_point()):
+    if tensor.numel() == 0:
         return False
     if tensor.is_complex():
         return bool((tensor.imag == 0).all())
+    if tensor.itemsize == 1 and tensor.is_floating_point():
+        return True
     if not tensor.is_floating_point():
         return can_redraw(tensor, number, uses)
     domain = find_domain(tensor)
     if domain == "permuted" and rows_sum_to_one(tensor):
         return True
     if not is_constant(tensor) and holds_whole_numbers(tensor):
-        sure = number not in uses.indices and number not in uses.read
-        return sure and domain == "permuted" and (is_mask(tensor) or bool(tensor.min() >= 0))
+        return number not in uses.indices and number not in uses.read and domain == "permuted"
     return domain not in ("free", "permuted") or (domain == "free" and float(tensor.max()) <= 0)
 
 
 def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, uses: IntegerUses = UNUSED) -> Tensor:
     """Returns generic values in place of a tensor that `is_narrow`: of both signs, sorted values in order, constants as normal
-    numbers of the same size, other probabilities, of which some are zero, and other integers (`redraw`)."""
+    numbers of the same size, other probabilities, of which some are zero and which sum to 0.5 to 1.5, and other integers
+    (`redraw`), with a fraction at times if they are floats. Of 8-bit floats only signs change."""
     drawn = functools.partial(_draw, generator, tensor.device)
+    if tensor.itemsize == 1 and tensor.is_floating_point():
+        return (tensor.float() * random_signs(tensor.shape, generator).to(tensor.device)).to(tensor.dtype)
     if tensor.is_complex():
         angle = drawn(torch.rand, tensor.shape).to(tensor.real.dtype) * math.tau
         return tensor * torch.polar(torch.ones_like(angle), angle)
@@ -236,7 +260,11 @@ def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, use
     if rows_sum_to_one(tensor) and not is_constant(tensor):
         logits = drawn(torch.randn, tensor.shape).double() * 2
         some = (drawn(torch.rand, tensor.shape) < _NOT_ZERO) | (logits == logits.amax(-1, keepdim=True))
-        return like(tensor, logits.masked_fill(~some, -math.inf).softmax(-1))
+        sums = 0.5 + drawn(torch.rand, (*tensor.shape[:-1], 1)).double()
+        return like(tensor, logits.masked_fill(~some, -math.inf).softmax(-1) * sums)
+    if not is_constant(tensor) and holds_whole_numbers(tensor) and find_domain(tensor) == "permuted":
+        fractions = drawn(torch.rand, tensor.shape) * (drawn(torch.rand, tensor.shape) < 1 / 4)
+        return like(tensor, redraw(tensor, number, uses, generator) + fractions)
     values = torch.nan_to_num(tensor.detach().double(), 0.0, 0.0, 0.0)
     low, high = map(float, torch.aminmax(values))
     if low == high and (values.numel() > 1 or low == 0):
@@ -245,7 +273,7 @@ def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, use
         made = values * (0.5 + float(drawn(torch.rand, (1,)))) + values.std() * float(drawn(torch.randn, (1,)))
     else:
         made = values * random_signs(values.shape, generator).to(tensor.device)
-        made *= 1.0 if values.numel() >= SMALLEST else 0.5 + drawn(torch.rand, values.shape)
+        made *= 1.0 if values.numel() >= SMALLEST else 2.0 ** (3.5 * drawn(torch.rand, values.shape) - 3)
     return like(tensor, made)
 
 
@@ -318,7 +346,8 @@ def with_compared(values: Sequence[float], generator: torch.Generator, tensor: T
     places = drawn(torch.randperm, slots)[: len(values) * count]
     places = places * each + drawn(torch.randint, each, (len(places),))
     places = rows[places // width] * width + places % width
-    for position, value in enumerate(values):
+    order = drawn(torch.randperm, len(values)).tolist()  # in a small tensor only the first ones have room
+    for position, value in enumerate(values[place] for place in order):
         made.view(-1)[places[position * count : (position + 1) * count]] = value
     return like(tensor, made)
 
@@ -327,9 +356,12 @@ def values_around(values: Sequence[float], tensor: Tensor, number: int, uses: In
     """Those of the values that an input may hold. Of floats also the next ones on both sides, and half as much again, all in
     the input's domain unless it is `free` of that; a value that the dtype rounds, such as 0.1, is left out itself, since how a
     program compares it is open. Whole numbers stay in the range of an index."""
-    domain = find_domain(tensor) if values else "fixed"
+    domain = find_domain(tensor) if values and tensor.dim() else "fixed"
+    domain = "free" if is_setting(tensor) and tensor.dim() else domain
     if domain in ("fixed", "permuted"):
-        whole = domain == "permuted" and not tensor.is_floating_point() and tensor.dtype is not torch.bool
+        few = 0 < tensor.numel() < SMALLEST and tensor.dim() > 0
+        whole = (few or domain == "permuted") and not (tensor.is_floating_point() or tensor.is_complex())
+        whole = whole and tensor.dtype is not torch.bool and (few or not is_mask(tensor))
         if not whole or number in {*uses.read, *uses.places}:
             return ()
         size = uses.sizes.get(number, 0)
@@ -348,11 +380,15 @@ def values_around(values: Sequence[float], tensor: Tensor, number: int, uses: In
 
 def with_small_rows(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor with about one of eight rows of its last axis so small that squares are below what norms add to them,
-    and far below what other rows hold near a zero crossing."""
+    and far below what other rows hold near a zero crossing. Where there is one row, one of eight elements: a gain that is tiny
+    everywhere would hide what it is multiplied with."""
     if not (size := root_mean_square(tensor)):
         return tensor
     least = _SMALL_HALF if tensor.dtype is torch.float16 else _SMALL
-    chosen = _choose_rows(tensor, _SMALL_ROWS, generator)[..., None]
+    alone = tensor.shape[:-1].numel() == 1
+    chosen = _choose_rows(tensor[..., None] if alone else tensor, _SMALL_ROWS, generator)[..., None].view(
+        tensor.shape if alone else (*tensor.shape[:-1], 1)
+    )
     return like(tensor, torch.where(chosen, tensor.detach() * min(least, least / size), tensor))
 
 
@@ -362,28 +398,40 @@ def is_setting(tensor: Tensor) -> bool:
 
 
 def can_grow(tensor: Tensor) -> bool:
-    """Whether it holds integers that may be numbers to compute with, of which some fit into 32 bits and their sum does not."""
-    wide = tensor.dtype in (torch.int32, torch.int64)
-    return wide and find_domain(tensor) == "permuted" and not is_mask(tensor) and int(tensor.abs().max()) < _WIDE
+    """Whether it holds whole numbers that may be numbers to compute with, and larger ones fit into its dtype."""
+    if find_domain(tensor) != "permuted" or is_mask(tensor) or not holds_whole_numbers(tensor) or rows_sum_to_one(tensor):
+        return False
+    narrow = tensor.is_floating_point() or tensor.itemsize < 4
+    return narrow or (tensor.dtype in (torch.int32, torch.int64) and int(tensor.abs().max()) < _WIDE)
 
 
 def with_large_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor scaled to a root mean square of 8, if it is below 1. All rows, since near a zero crossing a large row
-    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times; of integers one of four grows
-    so far that the largest reaches 2^30."""
+    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times. One of four integers grows so
+    far that the largest reaches 2^30, or becomes any that fits into 8 or 16 bits; one of four whole floats grows 64 times."""
     if is_setting(tensor):
         return tensor * (2.5 + 5.5 * float(torch.rand((), generator=generator, device=generator.device)))
-    if not tensor.is_floating_point():
+    if can_grow(tensor):
         some = torch.rand(tensor.shape, generator=generator, device=generator.device).to(tensor.device) < 1 / 4
-        return torch.where(some, tensor * (_WIDE // int(tensor.abs().max())), tensor)
+        if tensor.is_floating_point() or tensor.itemsize >= 4:
+            times = 64 if tensor.is_floating_point() else _WIDE // int(tensor.abs().max())
+            return torch.where(some, tensor * times, tensor)
+        most = torch.iinfo(tensor.dtype)
+        drawn = torch.randint(most.min, most.max + 1, tensor.shape, generator=generator, device=generator.device)
+        return torch.where(some, drawn.to(tensor.device, tensor.dtype), tensor)
     size = root_mean_square(tensor)
     return like(tensor, tensor.detach() * (_LARGE / size)) if 0 < size < 1 else tensor
 
 
-def with_huge_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns the tensor with 128 in up to four elements. Zeros stay."""
+def with_huge_values(tensor: Tensor, generator: torch.Generator, most: float) -> Tensor:
+    """Returns the tensor with `most`, half and an eighth of it, of either sign where the tensor has both, in up to four
+    elements each. Zeros stay."""
     made = tensor.detach().clone().contiguous()
-    made.view(-1)[torch.randint(made.numel(), (4,), generator=generator, device=generator.device).to(made.device)] = _HUGE
+    signed = find_domain(tensor) == "free"
+    for value in (most, most / 2, most / 8):
+        places = torch.randint(made.numel(), (4,), generator=generator, device=generator.device).to(made.device)
+        signs = random_signs(places.shape, generator).to(made.device, made.dtype) if signed else 1
+        made.view(-1)[places] = torch.full_like(places, 1, dtype=made.dtype) * value * signs
     return like(tensor, torch.where(tensor == 0, tensor, made))
 
 
@@ -429,8 +477,9 @@ def _is_sorted(tensor: Tensor) -> bool:
     return tensor.numel() >= SMALLEST and not is_constant(tensor) and is_ordered(tensor)
 
 
-def _is_float_mask(tensor: Tensor) -> bool:
-    return _holds_floats(tensor) and tensor.numel() >= SMALLEST and not is_constant(tensor) and is_mask(tensor)
+def _is_mask_of_numbers(tensor: Tensor) -> bool:
+    plain = tensor.dtype is not torch.bool and tensor.numel() >= SMALLEST
+    return plain and not is_constant(tensor) and is_mask(tensor)
 
 
 def _has_infinities(tensor: Tensor) -> bool:

@@ -112,7 +112,7 @@ def _bounds(given: Tensor, *, arithmetic: bool) -> tuple[Tensor, Tensor]:
         low, high = values.amin(axis, keepdim=True), values.amax(axis, keepdim=True)
     low = low.clamp(max=0)
     if arithmetic:
-        most = torch.iinfo(given.dtype)
+        most = torch.iinfo(torch.int64 if given.is_floating_point() else given.dtype)
         reach = low.abs().maximum(high.abs()).clamp(min=1)
         low, high = (-reach).clamp(min=most.min), reach
     return low, high

@@ -433,9 +433,11 @@ class FindDegenerate(Request[DegenerateOutputs]):
 
 @dataclass(frozen=True)
 class Unvaried(Answer):
-    """The positions of input tensors that are the same in all sets."""
+    """The positions of inputs that are alike in all sets. `ranges`: (position, the least and the largest finite value in any
+    set, whether another is NaN or infinite); none for booleans, complex numbers and empty inputs."""
 
     positions: tuple[int, ...]
+    ranges: tuple[tuple[int, float, float, bool], ...]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ out which of them the reference does not stand).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -92,6 +93,17 @@ def widen(value: torch.Tensor, freedom: Freedom, generator: torch.Generator, *, 
     return wide.to(value.dtype)
 
 
+def plant(value: torch.Tensor, others: Sequence[float], generator: torch.Generator) -> None:
+    """Writes each of the values, and half as much again, into one of 32 elements and into one at least, as far as there is
+    room."""
+    wanted = [made for other in others for made in ((other, 1.5 * other) if other else (0.0,))]
+    count = max(1, value.numel() // max(32, len(wanted)))
+    places = torch.randperm(value.numel(), generator=generator, device=generator.device).to(value.device)
+    order = torch.randperm(len(wanted), generator=generator, device=generator.device).tolist()
+    for turn, place in enumerate(order):
+        value.view(-1)[places[turn * count : (turn + 1) * count]] = wanted[place]
+
+
 def amplify(value: torch.Tensor) -> torch.Tensor:
     """Returns a weight of two and more axes scaled up to the standard deviation sqrt(2 / fan-in), with which layers and ReLUs
     preserve the variance of what goes through them (He et al. 2015); other tensors, and larger weights, as they are."""
@@ -131,6 +143,7 @@ def root_mean_square(value: torch.Tensor) -> float:
 
 def _is_mask(value: torch.Tensor) -> bool:
     """Whether a tensor holds both zeros and ones and nothing else, or an infinity. A constant tensor is none."""
+    value = value.float() if value.is_floating_point() and value.itemsize == 1 else value
     if not bool(torch.isfinite(value).all()):
         return True
     return not is_constant(value) and bool(((value == 0) | (value == 1)).all())

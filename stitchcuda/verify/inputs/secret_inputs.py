@@ -145,6 +145,8 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
         secret_inputs.sets.append(input_set)
         if number == _TOUCHED:
             unvaried = ask(requests.FindUnvaried(tuple(given.inputs for given in secret_inputs.sets)))
+            if unvaried.ranges:
+                secret_inputs.remark(_describe_tried(unvaried))
             for position in unvaried.positions:
                 secret_inputs.remark(f"limited: input {position} never varies: a program may ignore it or have it built in")
             if plain := _always_the_same(secret_inputs):
@@ -152,6 +154,14 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
                     f"limited: plain arguments of get_inputs() ({shorten_list(plain)}) are always the same: a program may have "
                     "them written into it"
                 )
+
+
+def _describe_tried(found: requests.Unvaried) -> str:
+    """The note on the values that were tried."""
+    tried = [f"{low:.4g} to {high:.4g} (input {position})" for position, low, high, _ in found.ranges]
+    special = [position for position, _, _, nonfinite in found.ranges if nonfinite]
+    others = f"NaN or infinities in {shorten_list([f'input {position}' for position in special])} only" if special else ""
+    return f"limited: values beyond these were not tried: {shorten_list(tried)}; {others or 'nor were NaN and infinities'}"
 
 
 def _answered_alike(ask: Ask, secret_inputs: SecretInputs, input_set: InputSet) -> bool:

@@ -78,7 +78,7 @@ _MEANINGS: dict[str, str] = {
 _AS_SHOWN = InputRanges()
 _SCALE = 8.0
 _OUTLIER = 64.0
-_HEADROOM = 0.05                           # outputs above this share of the dtype's largest number are near overflow
+_HEADROOM = 0.5                            # outputs above this share of the dtype's largest number are near overflow
 _WORSE = 8.0                               # a variant with over 8 times the usual error is ill-conditioned,
 _NEGLIGIBLE = 8.0                          # unless its error is below 8 ulps more than that
 _FEWER = 0.25                              # for parameters; inputs are varied one way of many
@@ -151,7 +151,7 @@ def _change_rows(tensor: Tensor, plain: str, number: int, ranges: InputRanges, g
         tensor = with_small_rows(tensor, generator) if number in ranges.small else tensor
         tensor = with_ties(tensor, generator) if number in ranges.tied else tensor
         tensor = with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
-        tensor = with_huge_values(tensor, generator) if number in ranges.huge else tensor
+        tensor = with_huge_values(tensor, generator, most) if (most := ranges.huge.get(number)) else tensor
         tensor = with_compared(met, generator, tensor) if (met := ranges.compared.get(number)) else tensor
         values = ranges.nonfinite.get(number)
         return with_nonfinite(values, generator, tensor) if values else tensor
@@ -316,7 +316,7 @@ def summarise(outputs: dict[str, Tensor]) -> dict[str, OutputSummary]:
     """Summarises the outputs of a call by name, and what it wrote."""
     return {
         name: OutputSummary(
-            count_finite(value) / value.numel(), int(torch.count_nonzero(value)) / value.numel(),
+            count_finite(value) / value.numel(), int((value != 0).sum()) / value.numel(),
             value.numel() > 1 and is_constant(value),
         )
         for name, value in outputs.items() if value.numel()
@@ -346,8 +346,8 @@ def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> flo
         if own.dtype.is_floating_point and own.numel():
             error, size = [], []
             for given, true in zip(flat_parts(own), flat_parts(exact[name]), strict=True):
-                error.append(float((given.double() - true).norm()))
-                size.append(float(true.norm()))
+                error.append(float((given.double() - true.double()).norm()))
+                size.append(float(true.double().norm()))
             worst = max(worst, math.hypot(*error) / math.hypot(*size) if any(size) else 0.0)
     return worst if math.isfinite(worst) else math.inf
 

@@ -14,6 +14,7 @@ import inspect
 import logging
 import os
 import random
+import sys
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -21,19 +22,26 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.modules import module as hooks
+from torch.overrides import _get_current_function_mode_stack
 
 from stitchcuda.verify.messages.shared_tensors import memory_of
 
 _MOST_COMPARED = 4096                      # pairs of tensors whose memory overlaps
 INFERENCE = "an inference tensor"          # a mark of outputs
 _TINY = 5e-324                             # no more than zero where denormal numbers are flushed
+_WHOLE, _PARTS = 1.0, (2.0**-53, 3 * 2.0**-54)  # their sums lie between two numbers: they show how the process rounds
+_autocast = torch.is_autocast_enabled
+_function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
 
+_OF_BUILDS = ("TORCH", "TVM", "CUDA_HOME", "CUDA_PATH", "MAX_JOBS", "PATH", "CC", "CXX", "NVCC")  # set to build a kernel
 # Bound before a program is imported, which could replace them.
 _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch.set_default_dtype", torch.get_default_dtype),
     ("torch.set_grad_enabled", torch.is_grad_enabled),
     ("torch.inference_mode", torch.is_inference_mode_enabled),
-    ("torch.autocast", torch.is_autocast_enabled),
+    ("torch.autocast", lambda: [_autocast(device) for device in ("cuda", "cpu")]),
+    ("torch.overrides.TorchFunctionMode", lambda: list(map(id, _function_modes()))),
+    ("fesetround", lambda: [_WHOLE + part for part in _PARTS]),
     ("torch.set_num_threads", torch.get_num_threads),
     ("torch.use_deterministic_algorithms", torch._C._get_deterministic_algorithms),
     ("torch.backends.cuda.matmul.allow_tf32", torch._C._get_cublas_allow_tf32),
@@ -50,8 +58,19 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("random.seed", random.getstate),
     ("numpy.random.seed", lambda: _without_arrays(np.random.get_state())),
     ("numpy.seterr", np.geterr),
+    ("torch.cuda.set_stream", lambda: torch.cuda.current_stream().cuda_stream if _has_gpu() else 0),
+    ("torch.backends.cuda.matmul.allow_fp16_accumulation", torch._C._get_cublas_allow_fp16_accumulation),
+    ("torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+     torch._C._get_cublas_allow_fp16_reduced_precision_reduction),
+    ("torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+     torch._C._get_cublas_allow_bf16_reduced_precision_reduction),
+    ("torch.manual_seed", torch.initial_seed),
     ("gc.disable", gc.isenabled),
+    ("gc.set_threshold", gc.get_threshold),
     ("logging.disable", lambda: logging.root.manager.disable),
+    ("logging.root.setLevel", lambda: logging.root.level),
+    ("sys.setrecursionlimit", sys.getrecursionlimit),
+    ("os.environ", lambda: {name: value for name, value in os.environ.items() if not name.startswith(_OF_BUILDS)}),
     ("os.chdir", os.getcwd),
 )
 _GLOBAL_HOOKS: list[dict[Any, Any]] = [
@@ -107,8 +126,15 @@ def output_marks(tensor: torch.Tensor) -> list[str]:
         "a tensor that requires gradients": tensor.requires_grad and type(tensor) is not torch.nn.Parameter,
         INFERENCE: tensor.is_inference(),
         "a tensor with attributes of its own": bool(object.__getattribute__(tensor, "__dict__")),
+        "a tensor whose elements lie on one another": _folded(tensor),
     }
     return [what for what, is_so in found.items() if is_so]
+
+
+def _folded(tensor: torch.Tensor) -> bool:
+    """Whether several elements have one place in memory, as in an expanded tensor, so that it cannot be written to."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.numel() > 1 and any(stride == 0 and size > 1 for size, stride in sizes)
 
 
 def argument_names(forward: Any) -> list[str]:

@@ -39,7 +39,7 @@ import torch
 _SEALED = (
     "stitchcuda.", "torch", "torch.cuda", "torch.cuda.", "torch._tensor", "torch._ops", "torch.overrides", "torch.autograd",
     "torch.autograd.", "torch.profiler", "torch.profiler.", "torch.utils._python_dispatch", "torch.utils._pytree",
-    "torch.nn.functional", "torch.nn.modules.module", "torch.library", "torch.serialization", "safetensors", "safetensors.",
+    "torch.nn.functional", "torch.nn.modules.", "torch.library", "torch.serialization", "safetensors", "safetensors.",
     "builtins", "time", "json", "json.", "socket", "select", "os", "posixpath", "io", "gc", "ctypes", "threading", "hashlib",
     "hmac", "random",
 )  # fmt: skip

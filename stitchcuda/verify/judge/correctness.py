@@ -29,6 +29,7 @@ from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Trial
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
+_FEWEST_KEPT = 8                           # inputs and outputs that are kept: fewer may be a cache
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
 _OTHER = "with other parameters, larger and smaller than those that the constructor writes"
 _MOST_NAMED = 120                          # characters of a kernel's name that a worker reported, in a reason
@@ -158,7 +159,7 @@ def add_remarks(
             if twice and not note:
                 wrong = trial.try_second_instance(secret_inputs, other, allowed)
         if not note and not wrong:
-            wrong = trial.try_modes(last.sets[0], allowed)
+            wrong = trial.try_modes(last.sets[0], allowed, secret_inputs.sets[1 % len(secret_inputs.sets)])
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds), ""
     new = [remark for remark in trial.notes if remark not in result.notes]
@@ -213,6 +214,9 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     _, reasons = trial.compare(given, answer, bounds)
     if reasons:
         return [f"in one of {counted(answer.reply.calls, 'more call')}, {reason}{_variant(given)}" for reason in reasons]
+    if answer.reply.kept >= max(_FEWEST_KEPT, answer.reply.calls / 2):
+        kept = counted(answer.reply.kept, "tensor")
+        return [f"of {counted(answer.reply.calls, 'call')} it keeps {kept} that went in or came out: memory would run out"]
     _, reasons = trial.compare(given, trial.call(given, same_addresses=False), bounds)
     return [f"after {counted(answer.reply.calls, 'more call')}, {reason}{_variant(given)}" for reason in reasons]
 

@@ -7,19 +7,25 @@ Where to look next: `verify/reference/expected_outputs.py` (what is expected), `
 
 from __future__ import annotations
 
+import random
+
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import ReferenceLost, SecretInputs
 from stitchcuda.verify.program.trial import Trial
 
-_ROW = 3                                   # calls in a row
+_ROW = 3                                   # calls in a row,
+_LONG_ROW = 24, 40                         # and of references that take little: a ring of 16 or a limit on a count shows
+_LITTLE = 2**22                            # bytes of a call
 
 
 def check_row(trial: Trial, secret_inputs: SecretInputs, strict: list[InputSet]) -> list[str]:
     """Calls the program on the first input sets in a row, if the reference updates state. Returns why it is refused."""
-    row = strict[:_ROW]
-    if len(row) < 2 or not secret_inputs.updated_buffers():
+    if len(strict) < 2 or not secret_inputs.updated_buffers():
         return []
+    drawn = random.SystemRandom()
+    more = drawn.randint(*_LONG_ROW) - _ROW if secret_inputs.bytes_of_a_call() <= _LITTLE else 0
+    row = [*strict[:_ROW], *drawn.choices(strict, k=more)]
     try:
         expected = trial.ask_reference(ExpectRow(tuple(row), secret_inputs.state, secret_inputs.usual))
     except ReferenceLost as error:

@@ -150,9 +150,10 @@ class CallProgram(Request[Called]):
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated(WrittenTensors):
-    """Many calls, of which one was written."""
+    """Many calls, of which one was written. `kept`: how many of their inputs and outputs are still in memory after them."""
 
     calls: Count
+    kept: Count = 0
     tampered: ReportedList[str]
 
 

@@ -37,6 +37,13 @@ def find_limits(habits: CallHabits, names: tuple[str, ...], called: Called) -> l
     return [f"limited: {shorten_list(ours)} is {INFERENCE}, {why}"] if ours else []
 
 
+def settings_fault(habits: CallHabits, called: Called) -> list[str]:
+    """A sentence on settings of the process that a call changes."""
+    named = ", ".join(name for name in called.settings if name not in habits.settings)[:_MOST_NAMED]
+    what = f"a call changes a setting of the whole process ({named}): leave it alone, or set it back before returning"
+    return [what] if named else []
+
+
 def _kind(part: Any) -> str:
     if part is None:
         return "None"
@@ -87,9 +94,7 @@ def _effects(habits: CallHabits, given: InputSet, called: Called, *, first: bool
     if changed := [what for what in called.module_changed if what not in habits.module_changed]:
         named = ", ".join(changed)[:_MOST_NAMED]
         yield f"a call changes the module ({named}), which a user may have set: leave it alone"
-    if others := [name for name in called.settings if name not in habits.settings]:
-        named = ", ".join(others)[:_MOST_NAMED]
-        yield f"a call changes a setting of the whole process ({named}): leave it alone, or set it back before returning"
+    yield from settings_fault(habits, called)
     for what in called.written_back[:1]:
         yield (
             f"a call writes into {what[:_MOST_NAMED]} and puts it back, where others may read it meanwhile: "

@@ -8,6 +8,7 @@ Where to look next: `verify/program/program_worker.py` (the process, and how a p
 
 from __future__ import annotations
 
+import gc
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
@@ -58,6 +60,7 @@ from stitchcuda.verify.timing.stopwatch import DeviceClock
 _MODES: dict[GradientMode, Callable[[], AbstractContextManager[Any]]] = {
     "no_grad": torch.no_grad, "enable_grad": torch.enable_grad, "inference_mode": torch.inference_mode,
 }  # fmt: skip
+_watch: Callable[[torch.UntypedStorage], Any] = StorageWeakRef
 
 
 @dataclass
@@ -88,11 +91,15 @@ class ProgramCalls:
         if not request.continued:
             self._restore()                # may run code of the program, so it comes before this call's inputs are read
         fresh = self._take_inputs(request.inputs)
-        given = self._copy_to_last_inputs(fresh) if request.same_addresses else add_red_zones(fresh)
+        # In fresh memory they begin where it begins, as a user's do: a program can tell, and such calls show whose the work is.
+        given = self._copy_to_last_inputs(fresh) if request.same_addresses else fresh
         # The program gets tensor objects of its own: what it does to them (such as changing their class) must not affect those
         # that are written to blocks here.
         shown = self._shown if request.same_addresses else _aliases(given)
         args, kwargs = wire.decode(request.structure, shown, self.device)
+        if request.mode == "enable_grad":  # as a user's inputs in training
+            for tensor in shown:
+                tensor.requires_grad_(tensor.is_floating_point() and not request.written)
         self._calls += 1
         if self.skipping:                 # each harmless poison in turn: a kernel is idle only if it is missed with none
             self._turn += 1
@@ -116,10 +123,11 @@ class ProgramCalls:
             effects = CallEffects(program, (args, kwargs), list(left.values()))
         loaded_runtime.protect([memory_of(tensor) for tensor in left.values()])
         try:
-            with mode(), recorder, interceptor.running(traffic):
-                structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
-                failed_launch, caught = launch_failures.find(), interceptor.take_failures()
-                copies = self._copies(outputs)  # while operators are recorded: none may come between
+            with mode():
+                with recorder, interceptor.running(traffic):
+                    structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
+                    failed_launch, caught = launch_failures.find(), interceptor.take_failures()
+                    copies = self._copies(outputs)  # while operators are recorded: none may come between
                 settings = effects.settings()
         finally:
             loaded_runtime.protect([])
@@ -231,6 +239,7 @@ class ProgramCalls:
         done, until = 0, time.monotonic() + request.budget_s
         place, last = secrets.randbelow(request.calls), False
         written: WrittenTensors | None = None
+        passed: list[Any] = []             # the memory of inputs and outputs
         while not last:
             last = done + 1 == request.calls or time.monotonic() >= until
             compared = done == place or (last and done < place)
@@ -243,17 +252,21 @@ class ProgramCalls:
                 found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
                 written = self._write(request, found, self._copies(outputs), given)
+            passed += [_watch(tensor.untyped_storage()) for tensor in (*given, *outputs) if tensor.numel()]
             done += 1
         self._synchronize()
+        del given, args, kwargs, found, outputs
+        gc.collect()
+        kept = len({memory.cdata for memory in passed if not memory.expired()})
         assert written is not None
-        return Repeated(**vars(written), calls=done, tampered=[])
+        return Repeated(**vars(written), calls=done, kept=kept, tampered=[])
 
     def profile(self, request: ProfileCall) -> Traced:
         """Records through CUPTI what the device does in a call after a warm-up on other contents."""
         program, interceptor = self.program, self.interceptor
         asked = self._take_inputs(request.inputs)
         rollable = [timed_contents.is_rollable(tensor) for tensor in asked]
-        tensors = add_red_zones(timed_contents.roll(asked, rollable, 3))
+        tensors = timed_contents.roll(asked, rollable, 3)
         args, kwargs = wire.decode(request.structure, _aliases(tensors), self.device)
         structure: Any = None
         returned: list[NativeCopy] = []

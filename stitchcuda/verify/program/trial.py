@@ -62,10 +62,10 @@ from stitchcuda.verify.messages.program_requests import (
 from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
-from stitchcuda.verify.program.call_form import find_faults, find_limits
+from stitchcuda.verify.program.call_form import find_faults, find_limits, settings_fault
 
 _MODES: dict[GradientMode, str] = {
-    "enable_grad": "with gradients enabled", "inference_mode": "under torch.inference_mode()",
+    "enable_grad": "with gradients enabled, for inputs that require them", "inference_mode": "under torch.inference_mode()",
 }  # fmt: skip
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
@@ -426,13 +426,18 @@ class Trial:
             return [f"with two instances of ModelNew in one process, {failure}"]
         return []
 
-    def try_modes(self, given: InputSet, bounds: dict[str, Bound]) -> list[str]:
-        """Calls the program with gradients enabled and in inference mode, which should be the last calls: what it makes of its
-        state in inference mode cannot be written to later. Returns what is wrong; where it fails, a note is enough. Raises
-        `WorkerFailed` for tampering only."""
+    def try_modes(self, given: InputSet, bounds: dict[str, Bound], before: InputSet) -> list[str]:
+        """Calls the program with gradients enabled and in inference mode, on the inputs `before` and then on `given`, of which
+        the values are compared. These should be the last calls: what it makes of its state in inference mode cannot be written
+        to later. Returns what is wrong; where it fails, a note is enough. Raises `WorkerFailed` for tampering only."""
         for mode, how in _MODES.items():
             try:
-                wrong = self.compare(given, self.call(given, same_addresses=False, mode=mode), bounds, values_only=True)[1]
+                self.call(before, same_addresses=False, mode=mode, hold=True)
+                answer = self.call(given, same_addresses=False, mode=mode)
+                wrong = self.compare(given, answer, bounds, values_only=True)[1]
+                wrong += settings_fault(self.built.habits, answer.reply)
+                if changed := self.find_overwritten(given):
+                    wrong.append(f"{shorten_list(changed)} of an earlier call changed during a later one: return fresh tensors")
             except WorkerFailed as failure:
                 if failure.kind == "tampering":
                     raise

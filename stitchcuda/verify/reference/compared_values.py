@@ -27,7 +27,7 @@ _KNOWN = {
 }  # fmt: skip
 """Where the operators themselves treat values apart."""
 _PERIODS = frozenset(("fmod", "remainder", "floor_divide"))
-_MOST = 16                                 # values of one operator
+_MOST, _LONGEST = 16, 256                  # values of one operator, of a list of at most so many
 
 
 def read_compared(name: str, args: Sequence[Any]) -> list[tuple[int, tuple[float, ...]]]:
@@ -35,6 +35,8 @@ def read_compared(name: str, args: Sequence[Any]) -> list[tuple[int, tuple[float
     such as "gt"."""
     name = name.rstrip("_")
     tensors = [place for place, argument in enumerate(args) if isinstance(argument, Tensor)]
+    if "embedding_bag" in name:            # its last argument is the row that is left out, -1 for none
+        return [(1, (float(args[-1]),))] if isinstance(args[-1], int) and args[-1] > 0 else []
     if name in _KNOWN:
         return [(place, _KNOWN[name]) for place in tensors]
     return [(0, values)] if tensors[:1] == [0] and (values := _first_compared(name, args)) else []
@@ -42,7 +44,7 @@ def read_compared(name: str, args: Sequence[Any]) -> list[tuple[int, tuple[float
 
 def _first_compared(name: str, args: Sequence[Any]) -> tuple[float, ...]:
     given = [value for argument in args[1:] for value in _numbers(argument)]
-    if name in COMPARE or name in _LIMITS or name in ("bucketize", "isin"):
+    if name in COMPARE or name in _LIMITS or name in ("bucketize", "fmax", "fmin", "isin", "maximum", "minimum"):
         return _finite(given)
     if name == "threshold":
         return _finite(given[:1])          # the second is what takes its place
@@ -60,10 +62,11 @@ def _numbers(argument: Any) -> list[float]:
         return []
     if isinstance(argument, int | float):
         return [argument]
-    small = isinstance(argument, Tensor) and argument.layout is torch.strided and argument.numel() <= _MOST
+    small = isinstance(argument, Tensor) and argument.layout is torch.strided and argument.numel() <= _LONGEST
     plain = small and not argument.is_meta and not argument.is_complex() and argument.dtype is not torch.bool
     return argument.detach().flatten().tolist() if plain else []
 
 
 def _finite(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(dict.fromkeys(value for value in values if math.isfinite(value)))[:_MOST]
+    found = tuple(dict.fromkeys(value for value in values if math.isfinite(value)))
+    return found[:: -(-len(found) // _MOST)] if found else ()

@@ -124,7 +124,9 @@ class ExpectedOutputs:
             return run_in_precision(reference.module, args, kwargs, self._precision, self._device, drawn)
 
         generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-        return search_ranges(judge, rerun, lambda: reference.inputs(next(seeds)), generator)
+        module = reference.module
+        state = dict(module.named_parameters()) | dict(module.named_buffers())
+        return search_ranges(judge, rerun, lambda: reference.inputs(next(seeds)), generator, state)
 
     def compute_or_say(
         self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False

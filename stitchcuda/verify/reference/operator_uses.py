@@ -30,15 +30,22 @@ _DOCUMENTED = frozenset(("argmax", "argmin", "max", "min"))
 _NAME_PLACES = (*_BREAK_TIES, "max_pool", "adaptive_max_pool", "fractional_max_pool", "cummax", "cummin", "_cummax", "_cummin")
 _NOT_FINITE = frozenset(("nan_to_num", "isnan", "isinf", "isposinf", "isneginf", "nansum", "nanmedian"))
 _ARITHMETIC = frozenset((
-    "abs", "add", "alias", "all", "amax", "amin", "any", "as_strided", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd", "contiguous", "copy", "cumsum",
-    "detach", "div", "empty_like", "eq", "equal", "exp", "expand", "fill", "flip", "floor", "floor_divide", "fmod", "full_like",
-    "ge", "gt", "is_nonzero", "isfinite", "isinf", "isnan", "le", "lift_fresh", "log", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "lt", "masked_fill", "max", "maximum", "mean", "min", "minimum", "mul", "ne", "neg",
-    "new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "permute", "pow", "prod", "reciprocal", "relu", "remainder",
-    "repeat", "roll", "rsqrt", "rsub", "select", "set", "sigmoid", "sign", "slice", "split", "sqrt", "square", "squeeze",
-    "stack", "std", "sub", "sum", "t", "tanh", "to", "_to_copy", "transpose", "tril", "triu", "trunc", "unbind", "_unsafe_view",
-    "unsqueeze", "var", "view", "where", "zeros_like",
+    "abs", "acos", "add", "addcdiv", "addcmul", "addmm", "alias", "all", "amax", "amin", "aminmax", "any", "as_strided",
+    "asin", "atan", "atan2", "avg_pool1d", "avg_pool2d", "baddbmm", "bitwise_and", "bitwise_left_shift", "bitwise_not",
+    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "broadcast_to", "cat", "ceil", "clamp", "clamp_max",
+    "clamp_min", "clone", "constant", "constant_pad_nd", "contiguous", "convolution", "copy", "copysign", "cos", "cosh",
+    "cumprod", "cumsum", "detach", "diff", "dist", "div", "dot", "einsum", "elu", "empty_like", "eq", "equal", "erf", "exp",
+    "exp2", "expand", "expm1", "fill", "flip", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "full_like", "ge",
+    "gelu", "ger", "gt", "hardtanh", "is_nonzero", "isfinite", "isinf", "isnan", "layer_norm", "le", "leaky_relu", "lerp",
+    "lift_fresh", "linalg_vector_norm", "linear", "log", "log10", "log1p", "log2", "log_softmax", "_log_softmax",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "__lshift__", "lt", "masked_fill", "matmul",
+    "max", "maximum", "mean", "min", "minimum", "mm", "mse_loss", "mul", "mv", "nansum", "native_layer_norm", "ne", "neg",
+    "new_empty", "new_full", "new_ones", "new_zeros", "norm", "ones_like", "outer", "pad", "permute", "pow", "prod",
+    "reciprocal", "reflection_pad2d", "relu", "remainder", "repeat", "roll", "rot90", "round", "__rshift__", "rsqrt", "rsub",
+    "select", "set", "sgn", "sigmoid", "sign", "signbit", "silu", "sin", "sinh", "slice", "_softmax", "softmax", "softplus",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "sub", "sum", "t", "tan", "tanh", "threshold", "to", "_to_copy",
+    "transpose", "tril", "triu", "true_divide", "trunc", "unbind", "unfold", "_unsafe_view", "unsqueeze",
+    "upsample_nearest2d", "var", "view", "where", "zeros_like",
 ))  # fmt: skip
 _CASTS = frozenset(("_to_copy", "to", "clone", "copy", "detach", "alias", "lift_fresh", "set"))
 _WRITES = ("scatter", "index_put", "index_copy", "index_fill", "index_add", "index_reduce", "put")
@@ -49,14 +56,14 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches a call with `arguments`. `breaks_ties`: whether an operator ran that says where among equal values one is;
     `compares`: or one that compares values. `looked_at`: the inputs of floats, by number, in whose own values one looked for
     infinities or NaN. `compared`: by number, what the inputs' own values were compared with
-    (`verify/reference/compared_values.py`)."""
+    (`verify/reference/compared_values.py`); by name, the same of parameters and buffers, which are in `state`."""
 
-    def __init__(self, arguments: Any) -> None:
+    def __init__(self, arguments: Any, state: Mapping[str, Tensor]) -> None:
         super().__init__()                 # type: ignore[no-untyped-call]
         self.breaks_ties = False
         self.compares = False
         self.looked_at: set[int] = set()
-        self.compared: dict[int, dict[str, float]] = {}  # by what it reads as: -0.0 and 0.0 are two
+        self.compared: dict[int | str, dict[str, float]] = {}  # by what it reads as: -0.0 and 0.0 are two
         self._open = _Memory()             # of places that may be those of any of equal values
         self._floats = _Memory()           # that holds an input's own floats
         self._uses_open = False
@@ -68,6 +75,9 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._as_given: set[int] = set()   # addresses of memory that holds an input's values themselves
         self._held: list[torch.UntypedStorage] = []  # so that no other tensor gets their memory
         self._inputs: dict[int, frozenset[int]] = {}  # by the address of a tensor's memory: whose values it holds
+        for name, tensor in state.items():
+            if tensor.is_floating_point():
+                self._floats.add(tensor, name)
         for number, tensor in enumerate(list_tensors(arguments)):
             if holds_whole_numbers(tensor):
                 self._follow(tensor, frozenset((number,)), as_given=True)
@@ -122,7 +132,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_floats(self, name: str, args: Any, tensors: list[Tensor], result: Any) -> None:
         if name.rstrip("_") in _NOT_FINITE or _tests_for_nonfinite(name, args):
-            self.looked_at.update(number for tensor in tensors if (number := self._floats.get(tensor)) is not None)
+            self.looked_at.update(number for tensor in tensors if isinstance(number := self._floats.get(tensor), int))
         sources = tensors[1:] if name.endswith("_") else tensors
         number = self._floats.get(sources[0]) if sources and name.rstrip("_") in (*_CASTS, "abs") else None
         if number is not None and isinstance(result, Tensor):
@@ -166,17 +176,17 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Memory:
-    """Memory of tensors, with a number each. What was freed is not among it, even if another tensor lies there."""
+    """Memory of tensors, with a number or name each. What was freed is not among it, even if another tensor lies there."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._numbers: dict[int, tuple[StorageWeakRef, int | str]] = {}
 
-    def add(self, tensor: Tensor, number: int = 0) -> None:
+    def add(self, tensor: Tensor, number: int | str = 0) -> None:
         if tensor.layout is torch.strided and tensor.numel():
             storage = tensor.untyped_storage()
             self._numbers[storage.data_ptr()] = StorageWeakRef(storage), number  # type: ignore[no-untyped-call]
 
-    def get(self, tensor: Tensor) -> int | None:
+    def get(self, tensor: Tensor) -> int | str | None:
         """The number of the tensor's memory; None if it is not among this."""
         if not self._numbers or tensor.layout is not torch.strided:
             return None

@@ -8,7 +8,7 @@ asks).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,10 +31,11 @@ they may be constant."""
 
 
 def search_ranges(
-    judge: Judge, rerun: Callable[[Any], Outputs], draw: Callable[[], Any], generator: torch.Generator
-) -> InputRanges:
+    judge: Judge, rerun: Callable[[Any], Outputs], draw: Callable[[], Any], generator: torch.Generator,
+    state: Mapping[str, Tensor],
+) -> InputRanges:  # fmt: skip
     """Returns the ranges. `rerun`: the reference's outputs for arguments, once more. `draw`: new arguments, as get_inputs()
-    gives them."""
+    gives them. `state`: the reference's parameters and buffers, by name."""
     arguments = draw()
     found = judge(arguments)
     if isinstance(found, str):
@@ -44,7 +45,7 @@ def search_ranges(
     usual, errors = summarise(expected), _measure(expected, exact)
     whole = any(name.startswith("output") and not value.is_floating_point() for name, value in expected.items())
     del found, expected, exact
-    with OperatorUses(arguments) as seen:
+    with OperatorUses(arguments, state) as seen:
         leaves_open = seen.leaves_ties_open(rerun(arguments))
     ties = seen.breaks_ties or whole
 
@@ -73,9 +74,10 @@ def search_ranges(
         stands, is_sturdy, lambda arguments: is_sturdy(arguments, constant=True),
         None if leaves_open else is_sturdy if ties else stands,
         picks=ties or seen.compares, looked_at=frozenset(seen.looked_at),
-        compared={number: tuple(values.values()) for number, values in seen.compared.items()},
+        compared={number: tuple(values.values()) for number, values in seen.compared.items() if isinstance(number, int)},
     ), generator, seen.uses())  # fmt: skip
-    return replace(ranges, ties=ties)
+    of_state = {name: tuple(values.values()) for name, values in seen.compared.items() if isinstance(name, str)}
+    return replace(ranges, ties=ties, compared_state=of_state)
 
 
 def _measure(expected: Outputs, exact: Outputs) -> dict[str, bound.Measure]:

@@ -14,7 +14,16 @@ import torch
 from torch import nn
 
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
-from stitchcuda.verify.inputs.reseeding import Freedom, amplify, find_freedom, is_constant, perturb, perturb_far, widen
+from stitchcuda.verify.inputs.reseeding import (
+    Freedom,
+    amplify,
+    find_freedom,
+    is_constant,
+    perturb,
+    perturb_far,
+    plant,
+    widen,
+)
 from stitchcuda.verify.inputs.secret_inputs import shorten_list
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.variants import OutputSummary, why_worse
@@ -27,6 +36,7 @@ _FREEDOMS: tuple[Freedom, ...] = ("any", "same signs")
 _WIDE, _WITH_ZEROS = 1, 2                  # values of other magnitudes, and some zeros among them; none: near those that it has
 _NEAR: Mapping[str, int] = MappingProxyType({})
 _TRIES = 8                                 # for each of the two: a try takes a call in float64 too
+_COUNTED = 1000.0                          # a float that calls may count in becomes up to so many times as large
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 
 Outputs = dict[str, OutputSummary]
@@ -54,6 +64,7 @@ class ReferenceState:
         self._why = ""                     # how it fails otherwise
         self._widths = dict.fromkeys(self._wanted, _WITH_ZEROS)  # likewise
         self._why_near = ""
+        self._compared: Mapping[str, Sequence[float]] = {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns the tensors that the module has now, by name."""
@@ -103,11 +114,16 @@ class ReferenceState:
             found = {**found, **dict.fromkeys(find_standing(may, stands), freedom)}
         return found
 
-    def widen(self, request: Renew, usual: Outputs, call: Call, *, zeros: bool) -> Iterator[str]:
+    def widen(
+        self, request: Renew, usual: Outputs, call: Call, *, zeros: bool, compared: Mapping[str, Sequence[float]]
+    ) -> Iterator[str]:
         """Gives the module values of other magnitudes, after `renew`, with `zeros` or none. Yields a note on those that
         the reference does not stand so, which get what `renew` gives. They are found as there. `call` also says how the outputs
-        are unsuitable."""
+        are unsuitable. `compared`: by name, values with which the reference compares a tensor's own: it gets these too."""
         widths = {name: width if zeros else _WIDE for name, width in self._widths.items()}
+        self._compared = compared
+        if compared and self._fails(request, self._freedom, usual, call, widths):
+            self._compared = {}
         if why := self._fails(request, self._freedom, usual, call, widths):
             found: dict[str, int] = {}
             for width in (_WITH_ZEROS, _WIDE):
@@ -167,6 +183,10 @@ class ReferenceState:
             drawn = value.to(self._device)
             if width := widths.get(name, 0):
                 drawn = widen(drawn, freedom[name], generator, zeros=width == _WITH_ZEROS)
+                if drawn.numel() == 1 and drawn.is_floating_point() and name not in parameters:
+                    drawn *= _COUNTED ** torch.rand((), generator=generator, device=self._device)
+                if (values := self._compared.get(name)) and freedom[name] == "any":
+                    plant(drawn, values, generator)
             else:
                 drawn = perturb(drawn, freedom[name], generator)
             drawn = amplify(drawn) if request.amplified and name in parameters else drawn

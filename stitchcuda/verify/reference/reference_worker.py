@@ -192,8 +192,9 @@ class ReferenceWorker:
                 usual = variants.summarise(run(reference.module, args, kwargs))
             notes = tuple(self._state.renew(request, usual, call))
             if request.wide_for is not None:
-                zeros = self._outputs.ranges is not None and not self._outputs.ranges.ties
-                notes = (*notes, *self._state.widen(request, usual, call_wide, zeros=zeros))
+                ranges = self._outputs.ranges
+                zeros, compared = ranges is not None and not ranges.ties, ranges.compared_state if ranges else {}
+                notes = (*notes, *self._state.widen(request, usual, call_wide, zeros=zeros, compared=compared))
         return requests.Renewed(self._state.packed(self.blocks), self._state.varied, notes)
 
     def give_memory_back(self) -> None:
