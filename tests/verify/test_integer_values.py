@@ -82,12 +82,13 @@ def test_what_the_host_reads_stays() -> None:
     assert can_redraw(torch.tensor(5), 0, INDEX)
 
 
-def test_probabilities_get_zeros_and_still_sum_to_one() -> None:
+def test_probabilities_get_zeros_and_other_sums() -> None:
     given = torch.randn(16, 32).softmax(-1)
     made = leave_range(given, torch.Generator().manual_seed(1))
     assert is_narrow(given)
     assert bool((made == 0).any())
-    torch.testing.assert_close(made.sum(-1), torch.ones(16))
+    assert bool((made.sum(-1) > 0.4).all() & (made.sum(-1) < 1.6).all())
+    assert float(made.sum(-1).std()) > 0.1
 
 
 def test_real_numbers_get_an_imaginary_part() -> None:
@@ -143,7 +144,7 @@ def test_lengths_and_masks_may_be_empty(tmp_path: Path) -> None:
     _, lengths, mask = zip(*sets, strict=True)
     assert any(bool((given <= 0).any()) for given in lengths)
     assert any(not bool(given.any(-1).all()) for given in mask)
-    assert not [note for note in notes if note.startswith("limited")]
+    assert not [note for note in notes if note.startswith("limited") and "beyond these" not in note]
 
 
 def test_a_setting_grows_and_gets_the_other_sign(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch.nn.modules import module as hooks
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext as _OfDevice
 
 from stitchcuda.verify.messages.shared_tensors import memory_of
 
@@ -40,7 +41,7 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch.set_grad_enabled", torch.is_grad_enabled),
     ("torch.inference_mode", torch.is_inference_mode_enabled),
     ("torch.autocast", lambda: [_autocast(device) for device in ("cuda", "cpu")]),
-    ("torch.overrides.TorchFunctionMode", lambda: list(map(id, _function_modes()))),
+    ("torch.overrides.TorchFunctionMode", lambda: [id(mode) for mode in _function_modes() if not isinstance(mode, _OfDevice)]),
     ("fesetround", lambda: [_WHOLE + part for part in _PARTS]),
     ("torch.set_num_threads", torch.get_num_threads),
     ("torch.use_deterministic_algorithms", torch._C._get_deterministic_algorithms),

@@ -36,8 +36,9 @@ _RULES: tuple[tuple[Severity, str, str], ...] = (
     ("refused", "removes files: they would be the user's, wherever it runs next",
      r"\b(?:filesystem|fs)\s*::\s*remove\s*\(|\bremove_all\s*\(|(?<![.>\w])(?:unlink|unlinkat|rmdir)\s*\(\s*[^)\s]"),
     ("refused", "opens or changes files, wherever it runs next",
-     r"(?<![.>\w])(?:fopen|fopen64|freopen|openat|creat|f?truncate|opendir|scandir|rename|renameat|symlink|f?chmod)\s*\("
-     r"|\b(?:std\s*::\s*)?(?:basic_)?[io]?f(?:stream|ilebuf)\b|(?<![.>\w])open\s*\(\s*[^)\s]"),
+     r"(?<![.>\w])(?:fopen|fopen64|freopen|f?truncate|opendir|scandir|rename|renameat|f?chmod)\s*\("
+     r"|\b(?:std\s*::\s*)?(?:basic_)?[io]?f(?:stream|ilebuf)\b"),
+    ("noted", "opens files, wherever it runs next", r"(?<![.>\w])(?:open|openat|creat|symlink)\s*\(\s*[^)\s]"),
     ("noted", "looks at its surroundings, and may do otherwise elsewhere",
      r"(?<![.>\w])(?:secure_)?getenv\s*\(|(?<![.>\w])(?:f?stat|access|getpid|gethostname|uname|getuid)\s*\(\s*[^)\s]?"
      r"|\b(?:clock_gettime|gettimeofday|localtime|gmtime)\s*\(|(?<![.>\w])time\s*\(\s*(?:NULL|nullptr|0|&)"

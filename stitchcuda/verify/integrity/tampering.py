@@ -325,7 +325,7 @@ def _pieces() -> Iterator[tuple[dict[str, Any], str, Any, Any, str]]:
             if isinstance(value, type) and value.__module__.split(".")[0] == module_name.split(".")[0]:
                 for part, inner in list(vars(value).items()):
                     if isinstance(inner, _PARTS):
-                        yield vars(value), part, inner, _code(inner), f"{module_name}.{name}.{part}"  # type: ignore[misc]
+                        yield vars(value), part, inner, _code(inner), f"{value.__module__}.{name}.{part}"  # type: ignore[misc]
 
 
 def _is_sealed(name: str) -> bool:
