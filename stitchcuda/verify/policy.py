@@ -18,7 +18,8 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult, Policy, TimingResult
 
 OWN_SHARE = 0.05                           # "stitched": from this share on, own kernels are asked for no gain
-HOST_BYTES = 4096                          # device memory that the host may touch in a call: for sizes, flags, a scalar
+HOST_BYTES = 1024                          # device memory that the host may touch in a call: for sizes, flags, a scalar
+HOST_SHARE = 0.01                          # or so much of what the reference moves
 EXCHANGED = 0.8                            # if other library kernels do more of the replaced work, a gain is needed
 BESIDE = 0.5                               # the most time of such kernels beside a small share, in times of own kernels
 FRAMEWORK_SHARE = 0.02                     # "strict": copies and fills around the kernels are allowed
@@ -50,7 +51,7 @@ def policy_reasons(
 def _judge_shares(
     program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None
 ) -> tuple[tuple[str, ...], str]:
-    if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
+    if check.host_bytes > max(HOST_BYTES, HOST_SHARE * check.whole):
         touched = f"{check.host_bytes} bytes of device memory are touched by the host in one call"
         return (f"policy {policy}: {touched}: it computes there",), ""
     if check.host_share > OWN_SHARE:

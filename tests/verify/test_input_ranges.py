@@ -342,9 +342,22 @@ def test_inputs_of_zeros_are_tried(tmp_path: Path, result: str, blank: bool) -> 
     ask = asking(tmp_path / "again", source(result, "[torch.randn(32, 24)]"))
     made = secret_inputs.draw(ask)
     secret_inputs.extend(ask, made, 1)
-    drawn = list(secret_inputs.draw_blank(ask, made))
-    assert [given.variant for given in drawn] == (["blank"] if blank else [])
-    assert not any(bool(unpack(given.inputs, "cpu")[0].any()) for given in drawn)
+    drawn = list(secret_inputs.draw_rare(ask, made))
+    assert [given.variant for given in drawn] == (["blank", "nudged"] if blank else ["nudged"])
+    assert not any(bool(unpack(given.inputs, "cpu")[0].any()) for given in drawn if given.variant == "blank")
+
+
+def test_full_masks_and_small_changes_are_tried(tmp_path: Path) -> None:
+    given = "[torch.randn(32, 24), torch.rand(32, 24) < 0.5]"
+    ask = asking(tmp_path, source("x.masked_fill(~mask, 0.0)", given, names="x, mask"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 2)
+    _, *rare = secret_inputs.draw_rare(ask, made)
+    first, full, nudged = (unpack(given.inputs, "cpu") for given in (made.sets[0], *rare))
+    assert bool(full[1].all())
+    changed = (nudged[0] / first[0] - 1).abs()
+    assert bool(((changed > 1e-4) & (changed < 1e-2)).all())
+    assert torch.equal(nudged[1], first[1])
 
 
 def test_a_crash_beyond_the_range_ends_such_tries(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class InputRanges:
     constant: frozenset[int] = frozenset()
     tied: frozenset[int] = frozenset()
     blank: frozenset[int] = frozenset()
+    full: frozenset[int] = frozenset()
     nonfinite: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     compared: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     large: frozenset[int] = frozenset()
@@ -189,6 +190,7 @@ def find_ranges(
         constant = find(data, lambda tensor, _: with_constant_rows(tensor, generator), tests.is_sturdy)
         tied = find(data if tests.picks else [], lambda tensor, _: with_ties(tensor, generator), tests.is_sturdy)
     blank = find(data if tests.stands_zeros else [], lambda tensor, _: torch.zeros_like(tensor), tests.is_sturdy_blank)
+    full = find(masks, lambda tensor, _: torch.ones_like(tensor), tests.stands)
     nonfinite: dict[int, tuple[float, ...]] = {}
     for values in ((math.nan, math.inf, -math.inf), (math.nan,), (math.inf, -math.inf)):
         left = [number for number in data if number in tests.looked_at and number not in nonfinite]
@@ -205,7 +207,7 @@ def find_ranges(
     compared = {number: possible[number] for number in met}
     held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
     notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
-    rows = zeros, small, constant, tied, blank
+    rows = zeros, small, constant, tied, blank, full
     return InputRanges(free, *rows, nonfinite, compared, large, huge, uses=uses, still=still, notes=notes)
 
 

@@ -23,13 +23,14 @@ from stitchcuda.verify.compare.bound import Bound, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
 from stitchcuda.verify.inputs.reseeding import WIDEST
-from stitchcuda.verify.inputs.variants import BLANK, GIVEN, MASKS_AS_GIVEN, SMALL, VALUES, describe
+from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, MASKS_AS_GIVEN, NUDGED, SMALL, VALUES, describe
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _LARGER = 2                                # another size is at most this many times the given one
+_MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
 _random = secrets.SystemRandom()
 
 
@@ -251,11 +252,21 @@ def wide_bounds(secret_inputs: SecretInputs, other: SecretInputs) -> dict[str, B
     }
 
 
-def draw_blank(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
-    """Yields an input set that is zero everywhere, where the reference stands it: a guard may look at all values at once."""
-    drawn = draw_set(ask, secret_inputs, variants=[BLANK, GIVEN])
-    if drawn.variant == BLANK:
-        yield drawn
+def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
+    """Yields input sets of which programs may think that they do not occur, where the reference stands them: zeros everywhere,
+    since a guard may look at all values at once; masks that leave nothing out; and values that differ by little from those of
+    the first set, unless a call takes much memory."""
+    first = secret_inputs.sets[0]
+    wanted: list[tuple[str, int | None]] = [(BLANK, None)]
+    if not all(fact.floating for fact in first.input_facts):
+        wanted.append((FULL, None))
+    if any(fact.floating for fact in first.input_facts) and secret_inputs.bytes_of_a_call() < _MUCH:
+        wanted.append((NUDGED, first.seed))
+    for variant, seed in wanted:
+        drawn = draw_set(ask, secret_inputs, variants=[variant, GIVEN], seed=seed)
+        if drawn.variant == variant:
+            yield drawn
+        del drawn                          # it may be gigabytes
 
 
 def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeSize]) -> Iterator[InputSet]:

@@ -44,10 +44,12 @@ from stitchcuda.verify.messages.shared_tensors import flat_parts
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
-    "sorted", "repeated", "outlier", "non-contiguous", "blank",
+    "sorted", "repeated", "outlier", "non-contiguous", "blank", "full", "nudged",
 ]  # fmt: skip
 GIVEN: Variant = "as given"
 BLANK: Variant = "blank"
+FULL: Variant = "full"
+NUDGED: Variant = "nudged"
 SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. All are moderate, because the error bound assumes well-conditioned calls."""
@@ -55,7 +57,7 @@ _REARRANGING: tuple[Variant, ...] = ("patchwork", "exchanged", "touched", "sorte
 # These also reorder masks, labels and rows of probabilities, whose values must stay.
 MASKS_AS_GIVEN = ", masks as given"        # ends the name of a variant of these that does not reorder them
 BEYOND = ", outside of the range of get_inputs()"  # ends the name of a variant that uses `InputRanges.free`
-LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous", "blank")  # values do not leave the range there
+LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous", BLANK, FULL, NUDGED)  # no others are drawn
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
 _MEANINGS: dict[str, str] = {
@@ -74,6 +76,8 @@ _MEANINGS: dict[str, str] = {
     "outlier": "inputs with one very large value",
     "non-contiguous": "inputs in another memory layout",
     "blank": "inputs that are zero everywhere",
+    "full": "masks that leave nothing out",
+    "nudged": "inputs that differ by little from those of the call before",
 }
 _AS_SHOWN = InputRanges()
 _SCALE = 8.0
@@ -102,11 +106,17 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
         return replace_numbered(arguments, lambda number, tensor: (
             ranges.hold(number, tensor, torch.zeros_like(tensor)) if number in ranges.blank else tensor
         )) if ranges.blank else None       # fmt: skip
+    if plain == FULL:
+        return replace_numbered(arguments, lambda number, tensor: (
+            torch.ones_like(tensor) if number in ranges.full else tensor
+        )) if ranges.full else None        # fmt: skip
     changed = [False]
 
     def change(number: int, tensor: Tensor) -> Tensor:
         if plain == "non-contiguous":
             other = _spread_out(tensor)
+        elif plain == NUDGED:
+            other = _nudged(tensor, generator)
         else:
             free = beyond and number in ranges.free
             if plain == "patchwork" and number in ranges.large and is_setting(tensor):
@@ -392,3 +402,12 @@ def _spread_out(tensor: Tensor) -> Tensor:
     wide = tensor.detach().new_zeros((*tensor.shape, 2))
     wide[..., 0] = tensor.detach()
     return wide[..., 0]
+
+
+def _nudged(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with its values smaller by 1/128 to 1/4096, another share in each row; of 16 bits, by 1/64."""
+    if find_domain(tensor) in ("fixed", "permuted"):
+        return tensor
+    steps = torch.randint(7, 13, (*tensor.shape[:-1], 1), generator=generator, device=generator.device).to(tensor.device)
+    exponents = steps.double() if tensor.itemsize > 2 else torch.full_like(steps, 6, dtype=torch.float64)
+    return like(tensor, tensor.detach().double() * (1 - 2.0**-exponents))

@@ -21,7 +21,7 @@ from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
-from stitchcuda.verify.inputs.variants import BLANK, GIVEN, describe
+from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, NUDGED, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
 from stitchcuda.verify.messages.program_requests import CallWork
@@ -41,7 +41,7 @@ def check(
     """Checks a loaded program on the first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
     The first set is called twice, with its inputs at the same addresses and at new ones. `final`: every set is, and `others`
-    (input sets of zeros, and of other sizes) and many more calls follow.
+    (rare input sets, and such of other sizes) and many more calls follow.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
@@ -80,9 +80,11 @@ def check(
                 break
         for given in others if not reasons else ():
             allowed = secret_inputs.bounds_of([*secret_inputs.sets[:seeds], given])
+            if given.variant == NUDGED:
+                trial.call(judged[0], same_addresses=False)
             _, reasons = trial.compare(given, trial.call(given, same_addresses=False), allowed)
             if reasons:
-                where = "" if given.variant == BLANK else "at another size that its shape guard allows, "
+                where = "" if given.variant in (BLANK, FULL, NUDGED) else "at another size that its shape guard allows, "
                 reasons = [f"{where}{reason}{_variant(given)}" for reason in reasons]
                 break
             del given

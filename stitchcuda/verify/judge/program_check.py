@@ -23,8 +23,8 @@ from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import (
     InputTerms,
     SecretInputs,
-    draw_blank,
     draw_other_sizes,
+    draw_rare,
     read_free_sizes,
     redraw_parameters,
 )
@@ -165,7 +165,7 @@ class ProgramCheck:
         try:
             if self._fresh:
                 terms = self._ask_reference, self._secret_inputs
-                others = itertools.chain(draw_blank(*terms), draw_other_sizes(*terms, read_free_sizes(self._program)))
+                others = itertools.chain(draw_rare(*terms), draw_other_sizes(*terms, read_free_sizes(self._program)))
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
         with self._asking("values"):
