@@ -9,17 +9,31 @@ Where to look next: `verify/reference/random_draws.py` (the same numbers in floa
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import torch
 
-_seed = torch.manual_seed                  # bound before a program is imported
+# Bound before a program is imported.
+_seed = torch.manual_seed
+_host = torch.default_generator
+_get_state, _set_state = _host.get_state, _host.set_state
+_has_gpu: Callable[[], bool] = torch.cuda.is_initialized  # the simulator's device has the generator of the host
 _MASK = 2**63 - 1
+_SHOWN = 20260304                          # what `initial_seed()` returns after any seed, as for a user who seeds once
+_FURTHEST = 2**40                          # numbers that a GPU's generator is ahead by at most
 
 
 def seed_generators(seed: int | None) -> None:
-    """Seeds torch's generators of the host and of all GPUs; does nothing for None."""
-    if seed is not None:
-        _seed(seed)
+    """Gives torch's generators of the host and of all GPUs states that follow from the seed; does nothing for None."""
+    if seed is None:
+        return
+    _seed(seed)
+    state = _get_state()
+    state[:8] = torch.tensor(list(_SHOWN.to_bytes(8, "little")), dtype=torch.uint8)
+    _set_state(state)
+    for generator in torch.cuda.default_generators if _has_gpu() else ():
+        generator.manual_seed(_SHOWN)
+        generator.set_offset(4 * (seed % _FURTHEST))
 
 
 def seed_for_inputs(seed: int) -> int:

@@ -29,6 +29,8 @@ from stitchcuda.verify.messages.shared_tensors import memory_of
 
 _MOST_COMPARED = 4096                      # pairs of tensors whose memory overlaps
 INFERENCE = "an inference tensor"          # a mark of outputs
+LARGER = "a small part of the memory that it keeps alive"  # another mark
+_MUCH_LARGER, _LITTLE = 16, 2**12          # times its size, which is counted as so many bytes at least
 _TINY = 5e-324                             # no more than zero where denormal numbers are flushed
 _WHOLE, _PARTS = 1.0, (2.0**-53, 3 * 2.0**-54)  # their sums lie between two numbers: they show how the process rounds
 _autocast = torch.is_autocast_enabled
@@ -88,7 +90,7 @@ class CallEffects:
 
     def __init__(self, module: torch.nn.Module, arguments: Any, tensors: Sequence[torch.Tensor] = ()) -> None:
         self._module, self._marks = module, _marks(module)
-        self._arguments, self._before = arguments, _form(arguments)
+        self._arguments, self._before = arguments, form(arguments)
         self._tensors, self._versions = tensors, [tensor._version for tensor in tensors]
         self._settings = _read_settings()
         self._generators = generators_digest()
@@ -103,7 +105,7 @@ class CallEffects:
 
     def arguments_changed(self) -> bool:
         """Whether a list or dict among the arguments holds other objects now, or a tensor has another shape or layout."""
-        return bool(_form(self._arguments) != self._before)
+        return bool(form(self._arguments) != self._before)
 
     def module_changed(self) -> list[str]:
         """What the call changed of the module beside values, such as "training"."""
@@ -128,6 +130,7 @@ def output_marks(tensor: torch.Tensor) -> list[str]:
         INFERENCE: tensor.is_inference(),
         "a tensor with attributes of its own": bool(object.__getattribute__(tensor, "__dict__")),
         "a tensor whose elements lie on one another": _folded(tensor),
+        LARGER: tensor.untyped_storage().nbytes() > _MUCH_LARGER * max(tensor.numel() * tensor.element_size(), _LITTLE),
     }
     return [what for what, is_so in found.items() if is_so]
 
@@ -213,12 +216,12 @@ def _read(read: Callable[[], Any]) -> Any:
         return None
 
 
-def _form(value: Any) -> Any:
+def form(value: Any) -> Any:
     """The objects that nested arguments consist of, and the layouts of tensors."""
     if isinstance(value, dict):
-        return [(key, _form(part)) for key, part in value.items()]
+        return [(key, form(part)) for key, part in value.items()]
     if isinstance(value, list | tuple):
-        return [type(value), *map(_form, value)]
+        return [type(value), *map(form, value)]
     if isinstance(value, torch.Tensor):
         plain = type(value) in _PLAIN and value.layout is torch.strided
         if not plain:

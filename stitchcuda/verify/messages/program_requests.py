@@ -44,6 +44,7 @@ class ProgramLoaded(Answer):
     caught: ReportedList[Caught] = field(default_factory=list)  # while its libraries were built and loaded
     transient: ReportedList[str] = field(default_factory=list)  # which of `LoadSettings.transient` it has
     arguments: ReportedList[str] = field(default_factory=list)  # names of forward's arguments
+    arguments_changed: bool = False        # whether the constructor changed a list or dict that it was given
 
 
 @dataclass(frozen=True, kw_only=True)

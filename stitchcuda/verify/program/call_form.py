@@ -13,10 +13,11 @@ from typing import Any
 
 from stitchcuda.verify.inputs.reference_requests import CallHabits, InputSet
 from stitchcuda.verify.inputs.secret_inputs import shorten_list
-from stitchcuda.verify.integrity.call_effects import INFERENCE
+from stitchcuda.verify.integrity.call_effects import INFERENCE, LARGER
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.program_requests import Called
 
+_LIMITS = {INFERENCE: ", made under torch.inference_mode(): changing it in place, or training, raises", LARGER: ""}
 _MOST_FAULTS = 4
 _MOST_NAMED = 120                          # characters of what a worker reported, in a sentence
 
@@ -31,10 +32,12 @@ def find_faults(habits: CallHabits, given: InputSet, names: tuple[str, ...], cal
 
 def find_limits(habits: CallHabits, names: tuple[str, ...], called: Called) -> list[str]:
     """Notes on what a user may not do with the outputs `names` of a call that is right."""
-    inference = [name for name, marks in zip(names, called.marks, strict=False) if INFERENCE in marks]
-    ours = [name for name in inference if (name, INFERENCE) not in set(map(tuple, habits.marks))]
-    why = "made under torch.inference_mode(): changing it in place, or training, raises"
-    return [f"limited: {shorten_list(ours)} is {INFERENCE}, {why}"] if ours else []
+    found = []
+    for mark, why in _LIMITS.items():
+        marked = [name for name, marks in zip(names, called.marks, strict=False) if mark in marks]
+        ours = [name for name in marked if (name, mark) not in set(map(tuple, habits.marks))]
+        found += [f"limited: {shorten_list(ours)} is {mark}{why}"] if ours else []
+    return found
 
 
 def settings_fault(habits: CallHabits, called: Called) -> list[str]:
@@ -82,7 +85,7 @@ def _shared_outputs(habits: CallHabits, names: tuple[str, ...], called: Called) 
             if name not in habits.lent:
                 yield f"{name} is the memory of {what}, which the reference's is not: return a copy"
     for name, marks in zip(names, called.marks, strict=False):
-        for mark in (mark for mark in marks if mark != INFERENCE and (name, mark) not in set(map(tuple, habits.marks))):
+        for mark in (mark for mark in marks if mark not in _LIMITS and (name, mark) not in set(map(tuple, habits.marks))):
             yield f"{name} is {mark[:_MOST_NAMED]}, which the reference's is not: return a plain tensor"
 
 

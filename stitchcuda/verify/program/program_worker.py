@@ -151,6 +151,7 @@ class ProgramWorker:
             tampered=[],
             transient=list(self.calls.transient),
             arguments=call_effects.argument_names(program.forward),
+            arguments_changed=self._arguments_changed,
         )
 
     def _instantiate(self, init: TensorBlock, state: TensorBlock) -> torch.nn.Module:
@@ -158,9 +159,11 @@ class ProgramWorker:
         settings = self._settings
         with self.interceptor.running():
             args, kwargs = wire.decode(settings.init_structure, unpack(init, self._device), self._device)
+            before = call_effects.form((args, kwargs))
             program = construct(
                 lambda: _construct(self._model, args, kwargs), settings.init_seed, self._device
             ).to(self._device)
+            self._arguments_changed = call_effects.form((args, kwargs)) != before
             if self._target == "sim":
                 simulated_device.move_to_device(program)
         program.train(settings.training)

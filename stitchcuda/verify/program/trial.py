@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,6 +179,8 @@ class Trial:
             self._note_state(kept, loaded)
         self.state_names = [*self.state_names, *(name for name in self.settings.transient if name in loaded.transient)]
         self._note_arguments(loaded.arguments)
+        if loaded.arguments_changed:
+            self.remark("limited: its constructor changes a list or dict that it is given: a user's next call gets it so")
 
     def _note_arguments(self, ours: list[str]) -> None:
         """Notes that the program cannot be called with the reference's keyword arguments."""
@@ -252,7 +254,8 @@ class Trial:
         facts = zip(given.names, given.output_facts, strict=True)
         most["state_after"] = _SPARE + sum(2 * fact.bytes for name, fact in facts if name.startswith("buffer:"))
         made = self.ask_reference(Lend((given.inputs,), most))
-        terms = {"structure": given.structure, "draw_seed": given.draw_seed, "state_key": self._secret_inputs.state.key}
+        structure = _in_another_order(given.structure, self.built.habits.arguments)
+        terms = {"structure": structure, "draw_seed": given.draw_seed, "state_key": self._secret_inputs.state.key}
         return {"inputs": made.blocks[0], **terms, **made.rooms}, made.rooms
 
     def _receive(self, reply: _Reply, rooms: dict[str, TensorBlock]) -> ProgramAnswer[_Reply]:
@@ -480,6 +483,15 @@ class Trial:
         """Adds a note, unless it is empty or there already."""
         if note and note not in self.notes:
             self.notes.append(note)
+
+
+def _in_another_order(structure: Any, names: Sequence[str]) -> Any:
+    """The encoded (args, kwargs), the latter in another order, which means nothing if all of them are of these `names`."""
+    given, named = structure["tuple"]
+    pairs = named["dict"]
+    if not {key for key, _ in pairs} <= set(names):
+        return structure
+    return {**structure, "tuple": [given, {**named, "dict": secrets.SystemRandom().sample(pairs, len(pairs))}]}
 
 
 def _check_tampering(found: list[str]) -> None:
