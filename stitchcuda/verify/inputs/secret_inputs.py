@@ -199,19 +199,26 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     nothing would pass. Needs two input sets, and asks for one more run in float64, with other parameters.
     """
     first = secret_inputs.sets[0]
-    try:
-        reweighed = ask(requests.Reweigh(secrets.randbits(31), secret_inputs.state, first))
-    except ReferenceLost as error:
-        if error.late:
-            raise
-        reweighed = requests.Reweighed()
+
+    def find(sets: Sequence[InputSet]) -> requests.DegenerateOutputs:
+        try:
+            reweighed = ask(requests.Reweigh(secrets.randbits(31), secret_inputs.state, sets[0]))
+        except ReferenceLost as error:
+            if error.late:
+                raise
+            reweighed = requests.Reweighed()
+        return ask(requests.FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
+
     has_inputs = any(tensor.bytes for tensor in first.input_facts)
     sets = secret_inputs.sets[: 2 if has_inputs else 1]
     if first.draw_seed is not None and has_inputs:        # with the same draws, so that only the inputs differ
         variants, seed = [sets[1].variant, GIVEN], sets[1].seed
         sets[1] = draw_set(ask, secret_inputs, variants=variants, seed=seed, draw_seed=first.draw_seed)
-    answer = ask(requests.FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
+    answer = find(sets)
     names, found = answer.judged, answer.found
+    if names and len(found) == len(names) and len(sets) > 1:  # parameters may matter for some values only
+        again = find(sets[::-1]).found
+        found = {name: why for name, why in found.items() if name in again}
     kinds = zip(first.names, first.output_facts, strict=True)  # what a call writes, such as running statistics, is judged too
     writes_state = any(not name.startswith("output") and fact.floating for name, fact in kinds)
     if names and len(found) == len(names) and not writes_state:
