@@ -71,12 +71,11 @@ def test_a_moderate_change_each() -> None:
 
 
 def test_another_layout_holds_the_same_values() -> None:
-    for x in (torch.randn(3, 5, 7), torch.randn(20), torch.randn(20, 1)):
+    for x in (torch.randn(3, 5, 7), torch.randn(20), torch.randn(20, 1), torch.arange(20)):
         y = other(x, "non-contiguous")
         assert torch.equal(x, y)
         assert not y.is_contiguous()
-    assert other(torch.arange(20), "non-contiguous").is_contiguous()
-    assert vary(((torch.arange(20), 3), {}), "non-contiguous", torch.Generator()) is None
+    assert vary(((torch.arange(2), 3), {}), "non-contiguous", torch.Generator()) is None
 
 
 def test_strides_and_shared_memory_stay() -> None:

@@ -20,6 +20,7 @@ from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_o
 
 SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
 _ENDS = 16                                 # one of so many elements gets the least value, one the largest, one 0
+_ALIKE = 1 / 8                             # of the lines hold one value only
 _IGNORED = 1 / 8                           # of the labels become the one that a loss leaves out
 _MOST_KEYS = 2**24                         # random numbers for drawing distinct integers
 
@@ -95,6 +96,9 @@ def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gene
         first, last = given[..., :1], given[..., -1:]
         inner = made[..., 1:-1].maximum(first).minimum(last).sort(-1).values
         made = torch.cat((first, inner, last), -1)
+    if made.dim() > 1 and not rising and number not in uses.places:
+        alike = uniform(torch.Size((*given.shape[:-1], 1))) < _ALIKE
+        made = torch.where(alike, made[..., :1].maximum(low).minimum(high), made)
     if number in uses.ignored:
         made[uniform(given.shape) < _IGNORED] = uses.ignored[number]
     return made.to(given.dtype)

@@ -395,7 +395,7 @@ _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
 
 def _spread_out(tensor: Tensor) -> Tensor:
     """Returns the same values in other memory: transposed if the last two axes are longer than 1, else every other element."""
-    if not tensor.dtype.is_floating_point or not tensor.is_contiguous() or tensor.numel() < SMALLEST or tensor.dim() == 0:
+    if not tensor.is_contiguous() or tensor.numel() < SMALLEST or tensor.dim() == 0:
         return tensor
     if tensor.dim() > 1 and tensor.shape[-1] > 1 and tensor.shape[-2] > 1:
         return tensor.detach().transpose(-1, -2).contiguous().transpose(-1, -2)

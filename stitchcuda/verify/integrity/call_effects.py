@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -68,6 +69,9 @@ _SETTINGS: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
      torch._C._get_cublas_allow_bf16_reduced_precision_reduction),
     ("torch.manual_seed", torch.initial_seed),
+    ("torch.backends.cudnn.benchmark", torch._C._get_cudnn_benchmark),
+    ("torch.set_printoptions", lambda: dict(vars(torch._tensor_str.PRINT_OPTS))),
+    ("warnings.simplefilter", lambda: len(warnings.filters)),
     ("gc.disable", gc.isenabled),
     ("gc.set_threshold", gc.get_threshold),
     ("logging.disable", lambda: logging.root.manager.disable),
@@ -197,6 +201,7 @@ def _marks(module: torch.nn.Module) -> dict[tuple[str, str], Any]:
     for name, parameter in module.named_parameters():
         marks[name, "requires_grad"] = parameter.requires_grad
         marks[name, "grad"] = id(parameter.grad)
+        marks[name, "parameter objects"] = id(parameter)
     return marks
 
 

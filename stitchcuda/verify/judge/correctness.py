@@ -154,6 +154,7 @@ def add_remarks(
         for given in (inputs for inputs in secret_inputs.sets[:seeds] if inputs.lenient):
             trial.remark(trial.try_other_layout(given, bounds))
             done += 1
+        trial.remark(trial.try_other_layout(secret_inputs.sets[0], bounds, pitched=True))
         if other is not None:
             note = trial.try_other_parameters(other, allowed)
             for remark in other.notes:
@@ -216,9 +217,10 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     _, reasons = trial.compare(given, answer, bounds)
     if reasons:
         return [f"in one of {counted(answer.reply.calls, 'more call')}, {reason}{_variant(given)}" for reason in reasons]
-    if answer.reply.kept >= max(_FEWEST_KEPT, answer.reply.calls / 2):
-        kept = counted(answer.reply.kept, "tensor")
-        return [f"of {counted(answer.reply.calls, 'call')} it keeps {kept} that went in or came out: memory would run out"]
+    most = max(_FEWEST_KEPT, answer.reply.calls / 2)
+    for number, what in ((answer.reply.kept, "used tensor"), (answer.reply.opened, "open file")):
+        if number >= most:
+            return [f"of {counted(answer.reply.calls, 'call')} it keeps {counted(number, what)}: they would run out"]
     _, reasons = trial.compare(given, trial.call(given, same_addresses=False), bounds)
     return [f"after {counted(answer.reply.calls, 'more call')}, {reason}{_variant(given)}" for reason in reasons]
 

@@ -132,12 +132,13 @@ class CallProgram(Request[Called]):
     `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: keep the outputs
     alive for `RereadOutputs`, if memory holds another call beside them. `state_key`: of the digests. `draw_seed`: for torch's
     generators, before the call; None: they are left alone. `continued`: on the state that the call before left. `written`:
-    positions of inputs that the reference writes. `mode`: of torch's gradients.
+    positions of inputs that the reference writes. `mode`: of torch's gradients. `pitched`: inputs are parts of longer rows.
     """
 
     inputs: TensorBlock
     structure: Any                         # of the arguments
     mode: GradientMode
+    pitched: bool
     same_addresses: bool
     hold: bool
     continued: bool
@@ -151,10 +152,12 @@ class CallProgram(Request[Called]):
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated(WrittenTensors):
-    """Many calls, of which one was written. `kept`: how many of their inputs and outputs are still in memory after them."""
+    """Many calls, of which one was written. `kept`: how many of their inputs and outputs are still in memory after them.
+    `opened`: how many file descriptors they left open, at least."""
 
     calls: Count
     kept: Count = 0
+    opened: Count = 0
     tampered: ReportedList[str]
 
 

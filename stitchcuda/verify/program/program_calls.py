@@ -9,6 +9,7 @@ Where to look next: `verify/program/program_worker.py` (the process, and how a p
 from __future__ import annotations
 
 import gc
+import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ from stitchcuda.verify.timing.stopwatch import DeviceClock
 _MODES: dict[GradientMode, Callable[[], AbstractContextManager[Any]]] = {
     "no_grad": torch.no_grad, "enable_grad": torch.enable_grad, "inference_mode": torch.inference_mode,
 }  # fmt: skip
+_PITCH = 8                                 # elements between rows
 _watch: Callable[[torch.UntypedStorage], Any] = StorageWeakRef
 
 
@@ -93,6 +95,7 @@ class ProgramCalls:
         fresh = self._take_inputs(request.inputs)
         # In fresh memory they begin where it begins, as a user's do: a program can tell, and such calls show whose the work is.
         given = self._copy_to_last_inputs(fresh) if request.same_addresses else fresh
+        given = list(map(_pitched, given)) if request.pitched else given
         # The program gets tensor objects of its own: what it does to them (such as changing their class) must not affect those
         # that are written to blocks here.
         shown = self._shown if request.same_addresses else _aliases(given)
@@ -240,6 +243,7 @@ class ProgramCalls:
         place, last = secrets.randbelow(request.calls), False
         written: WrittenTensors | None = None
         passed: list[Any] = []             # the memory of inputs and outputs
+        descriptor = _free_descriptor()
         while not last:
             last = done + 1 == request.calls or time.monotonic() >= until
             compared = done == place or (last and done < place)
@@ -258,8 +262,9 @@ class ProgramCalls:
         del given, args, kwargs, found, outputs
         gc.collect()
         kept = len({memory.cdata for memory in passed if not memory.expired()})
+        opened = max(0, _free_descriptor() - descriptor)
         assert written is not None
-        return Repeated(**vars(written), calls=done, kept=kept, tampered=[])
+        return Repeated(**vars(written), calls=done, kept=kept, opened=opened, tampered=[])
 
     def profile(self, request: ProfileCall) -> Traced:
         """Records through CUPTI what the device does in a call after a warm-up on other contents."""
@@ -317,6 +322,22 @@ class ProgramCalls:
     def _synchronize(self) -> None:
         if self.target == "cuda":
             torch.cuda.synchronize()
+
+
+def _pitched(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the first part of longer rows, as `x[:, :64]` is, if it has rows that lie side by side."""
+    if tensor.dim() < 2 or not tensor.is_contiguous() or tensor.numel() == 0:
+        return tensor
+    rows = torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + _PITCH), dtype=tensor.dtype, device=tensor.device)
+    rows[..., :-_PITCH].copy_(tensor)
+    return rows[..., :-_PITCH]
+
+
+def _free_descriptor() -> int:
+    """The least file descriptor that is free."""
+    found = os.open(os.devnull, os.O_RDONLY)
+    os.close(found)
+    return found
 
 
 def _intrusions(traffic: Poison) -> list[str]:

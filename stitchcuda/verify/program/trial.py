@@ -214,7 +214,7 @@ class Trial:
 
     def call(
         self, given: InputSet, *, same_addresses: bool, hold: bool = False, continued: bool = False,
-        mode: GradientMode = "no_grad",
+        mode: GradientMode = "no_grad", pitched: bool = False,
     ) -> ProgramAnswer[Called]:  # fmt: skip
         """Calls the program's forward once; the reference worker reads what it wrote. Raises `WorkerFailed`.
 
@@ -223,7 +223,8 @@ class Trial:
         """
         terms, rooms = self._prepare(given)
         request = CallProgram(
-            **terms, mode=mode, same_addresses=same_addresses, hold=hold, continued=continued, written=given.written
+            **terms, mode=mode, pitched=pitched, same_addresses=same_addresses, hold=hold, continued=continued,
+            written=given.written,
         )
         answer = self._call(request, rooms)
         self._called += 1
@@ -369,19 +370,20 @@ class Trial:
         """The sandbox's protections that are in force around the program."""
         return self._worker.child.protections
 
-    def try_other_layout(self, given: InputSet, bounds: dict[str, Bound]) -> str:
-        """Calls the program on inputs in a layout that `get_inputs()` never gives. Returns a note where it is wrong, else "": a
-        program need not take them. Random numbers may follow from the layout: then nothing is found out. Raises `WorkerFailed`
-        for tampering only."""
+    def try_other_layout(self, given: InputSet, bounds: dict[str, Bound], *, pitched: bool = False) -> str:
+        """Calls the program on inputs in a layout that `get_inputs()` never gives: that of `given`, or `pitched`, as parts of
+        longer rows. Returns a note where it is wrong, else "": a program need not take them. Random numbers may follow from the
+        layout: then nothing is found out. Raises `WorkerFailed` for tampering only."""
         if self.built.draws:
             return ""
+        inputs = "inputs that are parts of longer rows, as x[:, :64] is," if pitched else f"{given.variant} inputs"
         try:
-            wrong = self.compare(given, self.call(given, same_addresses=False), bounds)[1]
+            wrong = self.compare(given, self.call(given, same_addresses=False, pitched=pitched), bounds)[1]
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise
-            return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
-        return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
+            return f"limited: {inputs} are not taken: {str(failure)[:200]}"
+        return f"limited: {inputs} are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
     def try_other_parameters(self, other: SecretInputs, bounds: dict[str, Bound]) -> str:
         """Loads other parameters after the first calls and calls the program. Returns a note where it is wrong, else "".

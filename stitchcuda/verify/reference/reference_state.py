@@ -65,6 +65,7 @@ class ReferenceState:
         self._widths = dict.fromkeys(self._wanted, _WITH_ZEROS)  # likewise
         self._why_near = ""
         self._compared: Mapping[str, Sequence[float]] = {}
+        self._counts = False               # whether counters get other values in `widen`
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns the tensors that the module has now, by name."""
@@ -121,9 +122,9 @@ class ReferenceState:
         the reference does not stand so, which get what `renew` gives. They are found as there. `call` also says how the outputs
         are unsuitable. `compared`: by name, values with which the reference compares a tensor's own: it gets these too."""
         widths = {name: width if zeros else _WIDE for name, width in self._widths.items()}
-        self._compared = compared
-        if compared and self._fails(request, self._freedom, usual, call, widths):
-            self._compared = {}
+        self._compared, self._counts = compared, True
+        if self._fails(request, self._freedom, usual, call, widths):
+            self._compared, self._counts = {}, False
         if why := self._fails(request, self._freedom, usual, call, widths):
             found: dict[str, int] = {}
             for width in (_WITH_ZEROS, _WIDE):
@@ -185,6 +186,8 @@ class ReferenceState:
                 drawn = widen(drawn, freedom[name], generator, zeros=width == _WITH_ZEROS)
                 if drawn.numel() == 1 and drawn.is_floating_point() and name not in parameters:
                     drawn *= _COUNTED ** torch.rand((), generator=generator, device=self._device)
+                if drawn.numel() == 1 and self._counts and name not in parameters and drawn.dtype in (torch.int32, torch.int64):
+                    drawn = drawn + torch.randint(16, 1024, drawn.shape, generator=generator, device=self._device)
                 if (values := self._compared.get(name)) and freedom[name] == "any":
                     plant(drawn, values, generator)
             else:

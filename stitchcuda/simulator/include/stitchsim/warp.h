@@ -21,11 +21,22 @@ template <class T> inline T seen(const Meeting& meeting, int lane) {
   return value;
 }
 
-// The value of lane `source` if it is in the segment and present, else the caller's own.
+// What CUDA leaves undefined: a number far from all others, of either sign.
+template <class T> inline T undefined(int source) {
+  unsigned char bytes[sizeof(T)];
+  std::memset(bytes, 0x7f, sizeof bytes);
+  if (source & 1) bytes[sizeof bytes - 1] = 0xff;
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+// The value of lane `source`: the caller's own if it is in another segment, undefined if there is no such thread.
 template <class T> inline T shuffle(unsigned mask, T value, int source, bool in_segment) {
   static_assert(shuffles<T>, "shuffles take arithmetic types, half and bfloat16");
   const Meeting meeting = meet(Operation::Shuffle, mask, &value, sizeof value);
-  return in_segment && (meeting.present >> source & 1) ? seen<T>(meeting, source) : value;
+  if (!in_segment) return value;
+  return meeting.present >> source & 1 ? seen<T>(meeting, source) : undefined<T>(source);
 }
 
 inline int segment_start(int width) { return here.lane & ~(width - 1); }
