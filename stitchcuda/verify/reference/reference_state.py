@@ -187,7 +187,7 @@ class ReferenceState:
                 if drawn.numel() == 1 and drawn.is_floating_point() and name not in parameters:
                     drawn *= _COUNTED ** torch.rand((), generator=generator, device=self._device)
                 if drawn.numel() == 1 and self._counts and name not in parameters and drawn.dtype in (torch.int32, torch.int64):
-                    drawn = drawn + torch.randint(16, 1024, drawn.shape, generator=generator, device=self._device)
+                    drawn = drawn + torch.randint(128, 1024, drawn.shape, generator=generator, device=self._device)
                 if (values := self._compared.get(name)) and freedom[name] == "any":
                     plant(drawn, values, generator)
             else:
