@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.reference import float64_truth
+from stitchcuda.verify.reference import reference as reference_module
 from stitchcuda.verify.reference.float64_truth import (
     name_outputs,
     run,
@@ -514,3 +515,39 @@ def test_groups_of_rows_are_multiplied_in_float64() -> None:
     assert exact.dtype == torch.float64
     torch.testing.assert_close(exact[:4], x[:4].double() @ module.weight[0].double())
     torch.testing.assert_close(exact.float(), run(module, (x, ends), {})["output"], rtol=1e-5, atol=1e-5)
+
+
+class GpuOfTheHost:
+    """Stands for a GPU: entering it makes the CPU torch's default device, and is counted."""
+
+    type = "cuda"
+    entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize(("bytes_of_much", "on_device"), [(2**20, False), (8, True)])
+def test_large_inputs_are_drawn_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_of_much: int, on_device: bool
+) -> None:
+    monkeypatch.setattr(reference_module, "_MUCH", bytes_of_much)
+    (path := tmp_path / "reference.py").write_text(GOOD)
+    loaded = load_reference(path, "cpu")
+    loaded.device = gpu = GpuOfTheHost()  # type: ignore[assignment]
+    first, again = loaded._draw(3), loaded._draw(3)
+    assert torch.equal(first[0][0], again[0][0])
+    assert loaded.drawn_on_device is on_device
+    assert bool(gpu.entered) is on_device
+
+
+def test_inputs_that_a_gpu_cannot_draw_are_drawn_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_module, "_MUCH", 8)
+    drawn = "    calls.append(0)\n    assert len(calls) != 2\n    return [torch.randn(2, 4)]"
+    (path := tmp_path / "reference.py").write_text(f"calls = []\n{GOOD}".replace("    return [torch.randn(2, 4)]", drawn))
+    loaded = load_reference(path, "cpu")
+    loaded.device = GpuOfTheHost()  # type: ignore[assignment]
+    assert loaded._draw(3)[0][0].shape == (2, 4)
+    assert loaded.drawn_on_device is False

@@ -94,11 +94,11 @@ def widen(value: torch.Tensor, freedom: Freedom, generator: torch.Generator, *, 
 
 
 def plant(value: torch.Tensor, others: Sequence[float], generator: torch.Generator) -> None:
-    """Writes each of the values, and half as much again, into one of 32 elements and into one at least, as far as there is
-    room."""
+    """Writes each of the values, and half as much again, into one of 32 elements and into one at least. In a small tensor the
+    last ones take the places of others."""
     wanted = [made for other in others for made in ((other, 1.5 * other) if other else (0.0,))]
     count = max(1, value.numel() // max(32, len(wanted)))
-    places = torch.randperm(value.numel(), generator=generator, device=generator.device).to(value.device)
+    places = torch.randint(value.numel(), (count * len(wanted),), generator=generator, device=generator.device).to(value.device)
     order = torch.randperm(len(wanted), generator=generator, device=generator.device).tolist()
     for turn, place in enumerate(order):
         value.view(-1)[places[turn * count : (turn + 1) * count]] = wanted[place]

@@ -40,7 +40,8 @@ _RULES: tuple[tuple[Severity, str, str], ...] = (
      r"|\b(?:std\s*::\s*)?(?:basic_)?[io]?f(?:stream|ilebuf)\b"),
     ("noted", "opens files, wherever it runs next", r"(?<![.>\w])(?:open|openat|creat|symlink)\s*\(\s*[^)\s]"),
     ("noted", "looks at its surroundings, and may do otherwise elsewhere",
-     r"(?<![.>\w])(?:secure_)?getenv\s*\(|(?<![.>\w])(?:f?stat|access|getp?pid|gethostname|uname|getuid|prctl|getrlimit|sysconf|isatty|getauxval|syscall)\s*\(\s*[^)\s]?"
+     r"(?<![.>\w])(?:secure_)?getenv\s*\(|(?<![.>\w])(?:f?stat|access|getp?pid|gethostname|uname|getuid|prctl)\s*\("
+     r"|(?<![.>\w])(?:getrlimit|sysconf|isatty|getauxval|syscall)\s*\("
      r"|\b(?:clock_gettime|gettimeofday|localtime|gmtime)\s*\(|(?<![.>\w])time\s*\(\s*(?:NULL|nullptr|0|&)"
      r"|\bchrono\s*::\s*system_clock\b|\b__NVCC__\b"),
     ("noted", "starts a thread or a process",

@@ -36,7 +36,6 @@ _FREEDOMS: tuple[Freedom, ...] = ("any", "same signs")
 _WIDE, _WITH_ZEROS = 1, 2                  # values of other magnitudes, and some zeros among them; none: near those that it has
 _NEAR: Mapping[str, int] = MappingProxyType({})
 _TRIES = 8                                 # for each of the two: a try takes a call in float64 too
-_COUNTED = 1000.0                          # a float that calls may count in becomes up to so many times as large
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 
 Outputs = dict[str, OutputSummary]
@@ -184,10 +183,8 @@ class ReferenceState:
             drawn = value.to(self._device)
             if width := widths.get(name, 0):
                 drawn = widen(drawn, freedom[name], generator, zeros=width == _WITH_ZEROS)
-                if drawn.numel() == 1 and drawn.is_floating_point() and name not in parameters:
-                    drawn *= _COUNTED ** torch.rand((), generator=generator, device=self._device)
-                if drawn.numel() == 1 and self._counts and name not in parameters and drawn.dtype in (torch.int32, torch.int64):
-                    drawn = drawn + torch.randint(128, 1024, drawn.shape, generator=generator, device=self._device)
+                if value.numel() == 1 and name not in parameters:
+                    drawn = self._recounted(value.to(self._device), drawn, generator)
                 if (values := self._compared.get(name)) and freedom[name] == "any":
                     plant(drawn, values, generator)
             else:
@@ -200,6 +197,13 @@ class ReferenceState:
             shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
             for name in set(group) - keep:
                 state[name].copy_(shared.reshape(state[name].shape))
+
+    def _recounted(self, value: torch.Tensor, drawn: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Returns another value of a buffer of one number, `drawn` if it is not a whole one: calls may count in it."""
+        whole = value.dtype in (torch.int32, torch.int64) or (value.is_floating_point() and bool(value == value.round()))
+        if not self._counts or not whole:
+            return drawn
+        return value + torch.randint(128, 1024, value.shape, generator=generator, device=self._device).to(value.dtype)
 
     @torch.no_grad()
     def change_far(self, seed: int) -> int:
