@@ -91,7 +91,7 @@ def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_pa
 
 def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
     one = drawn(asking(tmp_path, source("x.float() * (0.3 + x[0].item())", "[torch.arange(32)]")), tmp_path, 5)
-    assert {given.variant for given in one.sets} == {"as given"}
+    assert {given.variant for given in one.sets} == {"as given", "non-contiguous"}
     assert "limited: input 0 never varies: a program may ignore it or have it built in" in notes(one)
 
 

@@ -122,9 +122,11 @@ class ReferenceState:
         are unsuitable. `compared`: by name, values with which the reference compares a tensor's own: it gets these too."""
         widths = {name: width if zeros else _WIDE for name, width in self._widths.items()}
         self._compared, self._counts = compared, True
-        if self._fails(request, self._freedom, usual, call, widths):
+        why = self._fails(request, self._freedom, usual, call, widths)
+        if why and (compared or any(tensor.numel() == 1 for tensor in self._original.values())):
             self._compared, self._counts = {}, False
-        if why := self._fails(request, self._freedom, usual, call, widths):
+            why = self._fails(request, self._freedom, usual, call, widths)
+        if why:
             found: dict[str, int] = {}
             for width in (_WITH_ZEROS, _WIDE):
                 may = [name for name, most in widths.items() if name not in found and most >= width]
