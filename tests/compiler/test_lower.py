@@ -149,6 +149,7 @@ INTEGER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("name", INTEGER)
 def test_integers_are_exact(name: str, dtype: torch.dtype) -> None:
@@ -292,6 +293,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "sliced"])
 def test_views(name: str, layout: str) -> None:

@@ -152,6 +152,7 @@ def test_a_session_is_watched_asked_about_and_survives_the_service(tmp_path: Pat
             assert "verifier -. &nbsp;replan&nbsp; .-> planner;" in drawing.read().decode()
 
 
+@pytest.mark.more
 def test_what_cannot_be_meant_is_refused_in_one_sentence(tmp_path: Path, database: str) -> None:
     with serving(tmp_path, database) as service:
         assert service.ask("/sessions/nobody/events")[0] == 404
@@ -171,6 +172,7 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(tmp_path: Path, databas
         assert (status, told["error"].partition(":")[0]) == (400, "nothing waits for a word of yours here")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("case", ["asked", "body"])
 def test_what_cannot_be_kept_or_meant_is_refused_when_it_is_sent(tmp_path: Path, database: str, case: str) -> None:
     asked: list[tuple[Any, str]] = [

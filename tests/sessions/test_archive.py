@@ -68,6 +68,7 @@ def test_it_comes_back_as_it_was(home: Workspace, tmp_path: Path) -> None:
     assert history(fork("tiny", 3, workspace=there)) != []
 
 
+@pytest.mark.more
 def test_from_a_folder_into_a_database_and_back(database: str, tmp_path: Path) -> None:
     here, shared, there = Workspace(tmp_path / "a"), Workspace(tmp_path / "b", checkpoint=database), Workspace(tmp_path / "c")
     session = stopped(here, before=lambda tool, number: number == 12)
@@ -87,6 +88,7 @@ def test_from_a_folder_into_a_database_and_back(database: str, tmp_path: Path) -
     shared.close()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("at", [1, 5, 9, 14])
 def test_an_interrupted_one_goes_on_as_without(tmp_path: Path, at: int) -> None:
     home, there = Workspace(tmp_path / "here"), Workspace(tmp_path / "there")

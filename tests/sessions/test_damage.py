@@ -287,6 +287,7 @@ HARM = {
 }  # fmt: skip
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("harm", HARM)
 def test_the_checkpoints_are_damaged(session: Session, harm: str) -> None:
     path = session.folder / "checkpoints.sqlite"

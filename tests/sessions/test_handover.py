@@ -177,6 +177,7 @@ def test_two_that_resume_at_once(hosts: tuple[Host, Host], server: Server, whole
     as_whole("both", server, whole, [owner, done])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("said", ["soon", "0", "inf"])
 def test_a_lease_that_is_none(hosts: tuple[Host, Host], said: str, whole: list[str]) -> None:
     process = hosts[0].start("show", "whole", module="stitchcuda", STITCHCUDA_LEASE_S=said)

@@ -239,6 +239,7 @@ def test_an_error_that_was_measured_before_changes_no_judgement(dtype: torch.dty
     assert again.model_copy(update={"bits_of_reference": None}) == first.model_copy(update={"bits_of_reference": None})
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("shape", [(7, 9, 40), (1, 5, 16, 16), (300,), (2, 3, 2, 16, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.float8_e4m3fn])
 @pytest.mark.parametrize("most", [17, 300])

@@ -289,6 +289,7 @@ def get_inputs():
 KEPT = "self.kept = self.kept or [self.scale.detach().clone().clamp(max=4.0)]\n        return x * self.kept[0].exp()"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("body", "note", "reason"), [
     ("return x * self.scale.clamp(max=4.0).exp()", "", ""),
     (KEPT, "limited: parameters loaded after the first call are not taken over: load them before", ""),

@@ -131,6 +131,7 @@ def test_a_trace_tells_whose_call_of_a_library_it_was() -> None:
     assert by_torch(calls_vendors=False) == 0.6, "also what a replayed graph holds: nobody else calls a library"
 
 
+@pytest.mark.more
 def test_strict_refuses_linear_called_from_torch(tmp_path: Path) -> None:
     """Whoever's kernel it launches. The own kernel does all the rest."""
     without = {"        self.norm = nn.BatchNorm1d(features)\n": "", "self.norm(self.linear(x))": "self.linear(x)"}

@@ -132,6 +132,7 @@ def test_nan_that_nobody_wrote_is_told_from_nan_that_was_computed(
     assert "allowed" not in reasons[0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -219,6 +219,7 @@ def test_its_time_grows_with_the_length_alone(piece: str, tmp_path: Path) -> Non
     assert time.process_time() - started < 5
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("piece", [
     "sys.modules\n", "'a' in sys.modules\n", f"sys{'.a' * 100}\n", f"x{'.a' * 900}\n", f"x{'.a()' * 300}\n",
     f"'a'{' + x' * 900}\n", f"x{' + y' * 900}\n", "'a'" + " + 'b'" * 900 + "\n", "x" + " + 'b'" * 900 + "\n",

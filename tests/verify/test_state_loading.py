@@ -380,6 +380,7 @@ def checked(judge: Judge, folder: Path, text: str) -> CheckResult:
     return judge.check(path, seeds=1)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_program_gets_them(judge: Judge, tmp_path: Path, name: str) -> None:
     text, said = HONEST[name]
@@ -389,6 +390,7 @@ def test_an_honest_program_gets_them(judge: Judge, tmp_path: Path, name: str) ->
     assert said or not result.notes
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", CHEATS)
 def test_none_may_leave_them_out(judge: Judge, tmp_path: Path, name: str) -> None:
     text, said = CHEATS[name]
