@@ -15,6 +15,7 @@ import torch
 
 _CHANGE = 0.1                              # standard deviation of a change, relative to the root mean square of a tensor
 _LEAST_UP = 2.5                            # one element of a vector grows by so much at least: past a limit at twice its size
+_MOST_PERMUTED = 2**20                     # elements
 _TINY = 1e-3                               # a vector of a smaller root mean square is drawn from 1 / WIDEST to 1
 _FEW = 16                                  # a tensor of so few elements is treated as a vector
 _ONE_ZERO_OF = 16                          # rows, or elements of a vector
@@ -94,11 +95,15 @@ def widen(value: torch.Tensor, freedom: Freedom, generator: torch.Generator, *, 
 
 
 def plant(value: torch.Tensor, others: Sequence[float], generator: torch.Generator) -> None:
-    """Writes each of the values, and half as much again, into one of 32 elements and into one at least. In a small tensor the
-    last ones take the places of others."""
+    """Writes each of the values, and half as much again, into one of 32 elements and into one at least, as far as there is
+    room."""
     wanted = [made for other in others for made in ((other, 1.5 * other) if other else (0.0,))]
     count = max(1, value.numel() // max(32, len(wanted)))
-    places = torch.randint(value.numel(), (count * len(wanted),), generator=generator, device=generator.device).to(value.device)
+    size, needed = value.numel(), count * len(wanted)
+    if size <= _MOST_PERMUTED:
+        places = torch.randperm(size, generator=generator, device=generator.device).to(value.device)
+    else:                                  # a permutation would take much memory, and few places are drawn twice
+        places = torch.randint(size, (needed,), generator=generator, device=generator.device).to(value.device)
     order = torch.randperm(len(wanted), generator=generator, device=generator.device).tolist()
     for turn, place in enumerate(order):
         value.view(-1)[places[turn * count : (turn + 1) * count]] = wanted[place]
