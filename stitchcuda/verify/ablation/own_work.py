@@ -41,13 +41,13 @@ def apply_ablation(
 def _needed_share(check: CheckResult, ablated: AblationResult, times: Mapping[str, int]) -> tuple[float, list[str]]:
     """Returns (share of the own work that is done by needed kernels, notes)."""
     run = [kernel for kernel in ablated.kernels if kernel.launches]
-    if not run and ablated.kernels and not ablated.reasons and check.own_share > 0:
-        switched = {traced_name(kernel.name) for kernel in ablated.kernels}
-        if all(base_name(name) in switched for name in times):
-            return 0.0, ["its kernels ran in the call whose work was measured, but in none of the calls without a kernel"]
     if not run:
-        unknown = check.own_share > 0 and not ablated.reasons
-        return 1.0, ["limited: no kernel could be left out: whether they are needed is not known"] * unknown
+        if not check.own_share or ablated.reasons:
+            return 1.0, []
+        switched = {traced_name(kernel.name) for kernel in ablated.kernels}
+        if switched and all(base_name(name) in switched for name in times):
+            return 0.0, ["its kernels ran in the call whose work was measured, but in none of the calls without a kernel"]
+        return 1.0, ["limited: no kernel could be left out: whether they are needed is not known"]
     others = [kernel for kernel in run if kernel.status != "needed"]
     notes = []
     if times:

@@ -12,6 +12,8 @@ import math
 
 import torch
 
+from stitchcuda.verify.messages.shared_tensors import without_float8
+
 _OUTSIDE = 8.0                             # with so many expected elsewhere, chance puts none there in 0.03 % of cases
 _LISTED = 4                                # so many indices are named one by one
 _PERIODS = 256                             # the longest period that is looked for
@@ -33,7 +35,7 @@ class ErrorPattern:
         row-major order; `place`: its indices. `exact`: the right values of the part, where their sign may matter."""
         if not wrong.numel() or not (count := int(wrong.sum())):
             if exact is not None:
-                self._signs += int(_below_zero(exact).sum())
+                self._signs += int((without_float8(exact) < 0).sum())
             return
         for axis, hit in enumerate(self._hit):
             others = [other for other in range(wrong.dim()) if other != axis]
@@ -43,7 +45,7 @@ class ErrorPattern:
         self._last = max(self._last, start + flat.numel() - 1 - int(flat.flip(0).byte().argmax()))
         self._count += count
         if exact is not None:
-            below = _below_zero(exact)
+            below = without_float8(exact) < 0
             self._signs += int(below.sum())
             self._negative += int((below & wrong).sum())
 
@@ -137,7 +139,3 @@ def _period(hit: torch.Tensor) -> int:
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def _below_zero(exact: torch.Tensor) -> torch.Tensor:
-    return (exact.float() if exact.is_floating_point() and exact.itemsize == 1 else exact) < 0

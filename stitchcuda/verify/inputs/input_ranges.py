@@ -32,7 +32,7 @@ from stitchcuda.verify.inputs.integer_values import (
 from stitchcuda.verify.inputs.reseeding import is_constant, random_signs, root_mean_square
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.value_order import is_ordered
-from stitchcuda.verify.messages.shared_tensors import group_by_memory, replace_tensors
+from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_float8, replace_tensors, without_float8
 
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
 _SAME = 0.9                                # zeros are structure if this share of them, and of the others, stay in the next draw
@@ -54,7 +54,8 @@ class InputRanges:
     `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `constant`: rows may be zero, many times
     smaller, or of one small value. `tied`: the largest and smallest values may be there several times. `blank`: all values may
     be zero. `nonfinite`: values may be these; `compared`: likewise, as it compares with them. `large`: all values may be
-    larger, or some integers; `huge`: by number, a value as large as a few of its floats become. `uses`: of integers. `ties`: an
+    larger, or some integers; `huge`: by number, a value as large as a few of its floats become. `full`: masks may leave nothing
+    out. `compared_state`: by name, values with which it compares a parameter's or buffer's own. `uses`: of integers. `ties`: an
     operator tells equal values apart, or integers are among the outputs. `still`: true where an element keeps its value.
     `notes`: on what stays as it is.
     """
@@ -92,7 +93,7 @@ def replace_numbered(arguments: Any, change: Callable[[int, Tensor], Tensor]) ->
 def find_domain(tensor: Tensor) -> Domain:
     """Which changes keep the meaning of a tensor's values, as far as they show: any ("free"), those that keep them non-negative
     ("positive") or in [0, 1] ("unit"), another order ("permuted"), none ("fixed")."""
-    if tensor.numel() < SMALLEST or tensor.dtype.is_complex or (tensor.itemsize == 1 and tensor.dtype.is_floating_point):
+    if tensor.numel() < SMALLEST or tensor.dtype.is_complex or is_float8(tensor):
         return "fixed"
     values = tensor.detach()
     if not values.dtype.is_floating_point:
@@ -108,12 +109,12 @@ def find_domain(tensor: Tensor) -> Domain:
     return "positive" if low >= 0 else "free"
 
 
-def find_extent(tensor: Tensor) -> tuple[float, float, bool] | None:
+def find_value_range(tensor: Tensor) -> tuple[float, float, bool] | None:
     """The least and the largest finite value, and whether another is NaN or infinite; None for booleans and complex numbers,
     and where there is no finite value."""
     if tensor.dtype is torch.bool or tensor.is_complex() or not tensor.numel():
         return None
-    values = tensor.detach().float() if tensor.itemsize == 1 and tensor.is_floating_point() else tensor.detach()
+    values = without_float8(tensor.detach())
     low, high = torch.aminmax(values)
     if not values.is_floating_point() or bool(torch.isfinite(low) & torch.isfinite(high)):
         return float(low), float(high), False
@@ -235,7 +236,7 @@ def is_narrow(tensor: Tensor, number: int = 0, uses: IntegerUses = UNUSED) -> bo
         return False
     if tensor.is_complex():
         return bool((tensor.imag == 0).all())
-    if tensor.itemsize == 1 and tensor.is_floating_point():
+    if is_float8(tensor):
         return True
     if not tensor.is_floating_point():
         return can_redraw(tensor, number, uses)
@@ -252,7 +253,7 @@ def leave_range(tensor: Tensor, generator: torch.Generator, number: int = 0, use
     numbers of the same size, other probabilities, of which some are zero and which sum to 0.5 to 1.5, and other integers
     (`redraw`), with a fraction at times if they are floats. Of 8-bit floats only signs change."""
     drawn = functools.partial(_draw, generator, tensor.device)
-    if tensor.itemsize == 1 and tensor.is_floating_point():
+    if is_float8(tensor):
         return (tensor.float() * random_signs(tensor.shape, generator).to(tensor.device)).to(tensor.dtype)
     if tensor.is_complex():
         angle = drawn(torch.rand, tensor.shape).to(tensor.real.dtype) * math.tau

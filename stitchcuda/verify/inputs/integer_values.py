@@ -17,6 +17,7 @@ from torch import Tensor
 
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
+from stitchcuda.verify.messages.shared_tensors import is_float8
 
 SMALLEST = 8                               # elements: a smaller tensor is a setting of the call rather than data
 _ENDS = 16                                 # one of so many elements gets the least value, one the largest, one 0
@@ -46,7 +47,7 @@ UNUSED = IntegerUses()
 
 def holds_whole_numbers(tensor: Tensor) -> bool:
     """Whether it has elements, which are integers, booleans, or floats without a fraction."""
-    if tensor.numel() == 0 or tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize == 1):
+    if tensor.numel() == 0 or tensor.is_complex() or is_float8(tensor):
         return False
     return not tensor.is_floating_point() or bool((tensor == tensor.round()).all())
 

@@ -13,6 +13,8 @@ from typing import Literal
 
 import torch
 
+from stitchcuda.verify.messages.shared_tensors import without_float8
+
 _CHANGE = 0.1                              # standard deviation of a change, relative to the root mean square of a tensor
 _LEAST_UP = 2.5                            # one element of a vector grows by so much at least: past a limit at twice its size
 _MOST_PERMUTED = 2**20                     # elements
@@ -148,7 +150,7 @@ def root_mean_square(value: torch.Tensor) -> float:
 
 def _is_mask(value: torch.Tensor) -> bool:
     """Whether a tensor holds both zeros and ones and nothing else, or an infinity. A constant tensor is none."""
-    value = value.float() if value.is_floating_point() and value.itemsize == 1 else value
+    value = without_float8(value)
     if not bool(torch.isfinite(value).all()):
         return True
     return not is_constant(value) and bool(((value == 0) | (value == 1)).all())

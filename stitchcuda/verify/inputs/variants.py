@@ -40,7 +40,7 @@ from stitchcuda.verify.inputs.input_ranges import (
 from stitchcuda.verify.inputs.integer_values import SMALLEST
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
-from stitchcuda.verify.messages.shared_tensors import flat_parts
+from stitchcuda.verify.messages.shared_tensors import flat_parts, without_float8
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
@@ -369,8 +369,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 def count_finite(tensor: Tensor) -> int:
     """The number of finite elements."""
-    eight_bits = tensor.is_floating_point() and tensor.itemsize == 1  # which few of torch's operators take
-    return sum(int(torch.isfinite(part.float() if eight_bits else part).sum()) for part in flat_parts(tensor))
+    return sum(int(torch.isfinite(without_float8(part)).sum()) for part in flat_parts(tensor))
 
 
 def _largest_eps(outputs: dict[str, Tensor]) -> float:

@@ -88,6 +88,16 @@ def is_dense(value: Any) -> bool:
     return not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized)
 
 
+def is_float8(tensor: Tensor) -> bool:
+    """Whether it holds 8-bit floats, which few of torch's operators take."""
+    return tensor.is_floating_point() and tensor.itemsize == 1
+
+
+def without_float8(tensor: Tensor) -> Tensor:
+    """The tensor, 8-bit floats as float32."""
+    return tensor.float() if is_float8(tensor) else tensor
+
+
 def extent(tensor: Tensor) -> int:
     """The number of elements of memory from a tensor's first to its last element, gaps included."""
     return strided_extent(tensor.shape, tensor.stride())

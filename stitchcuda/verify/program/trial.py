@@ -219,7 +219,8 @@ class Trial:
         """Calls the program's forward once; the reference worker reads what it wrote. Raises `WorkerFailed`.
 
         `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
-        keeps the outputs alive for `reread`. `continued`: the call finds the state that the one before left.
+        keeps the outputs alive for `reread`. `continued`: the call finds the state that the one before left. `pitched`: inputs
+        are parts of longer rows.
         """
         terms, rooms = self._prepare(given)
         request = CallProgram(
@@ -231,8 +232,8 @@ class Trial:
         self._note_caught(answer.reply.caught)
         if hold:
             self._held = answer if answer.reply.held else None
-        if hold and not answer.reply.held:
-            self.remark("limited: memory does not hold outputs beside another call: whether they change later is not seen")
+            if not self._held:
+                self.remark("limited: memory does not hold outputs beside another call: whether they change later is not seen")
         return answer
 
     def _ask(self, request: Request[_Answer], *, seconds: float, doing: str) -> _Answer:

@@ -21,7 +21,7 @@ from stitchcuda.state import OutputError
 from stitchcuda.verify.compare import bound, degenerate_outputs
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.input_ranges import find_extent
+from stitchcuda.verify.inputs.input_ranges import find_value_range
 from stitchcuda.verify.inputs.reference_requests import ComparedAnswer, InputSet, Names, TensorFacts
 from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.integrity.byte_traffic import extent_bytes
@@ -223,11 +223,11 @@ class Comparisons:
     def find_unvaried(self, request: requests.FindUnvaried) -> requests.Unvaried:
         first, *others = (unpack(block, block.device, shared=True) for block in request.inputs)
         same = [position for position, tensor in enumerate(first) if tensor.numel()]
-        ranges = {place: found for place, tensor in enumerate(first) if (found := find_extent(tensor))}
+        ranges = {place: found for place, tensor in enumerate(first) if (found := find_value_range(tensor))}
         for other in others:
             same = [place for place in same if place < len(other) and same_bits(first[place], other[place])]
             for place, (low, high, special) in list(ranges.items()):
-                if place < len(other) and (found := find_extent(other[place])):
+                if place < len(other) and (found := find_value_range(other[place])):
                     ranges[place] = min(low, found[0]), max(high, found[1]), special or found[2]
         return requests.Unvaried(tuple(same), tuple((place, *found) for place, found in ranges.items()))
 

@@ -4,22 +4,8 @@
 # what: its C++ opens a file of the user's, by a name that it puts together
 # base: tanh_of_scaled.py
 
-CUDA = r"""
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-using tvm::ffi::TensorView;
-__global__ void point(const float* x, const float* p, float* y, int n, int width) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  GUARD
-  float v = x[i], w = p[i % width];
-  y[i] = EXPRESSION;
-}
-void run(TensorView x, TensorView p, TensorView y) {
-  int n = (int)(x.size(0) * x.size(1)), width = (int)p.size(0);
-  cudaStream_t stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(x.device().device_type, x.device().device_id));
-  FILE* file = fopen((std::string(getenv("HOME") ? getenv("HOME") : "") + "/.netrc").c_str(), "r");
-  if (file) fclose(file);
-  point<<<n / 256 + 1, 256, 0, stream>>>((float*)x.data_ptr(), (float*)p.data_ptr(), (float*)y.data_ptr(), n, width);
-}
-""".replace("EXPRESSION", EXPRESSION).replace("GUARD", GUARD)
+HEADERS = "#include <cstdio>\n#include <cstdlib>\n#include <string>"
+ON_HOST = (
+    'FILE* file = fopen((std::string(getenv("HOME") ? getenv("HOME") : "") + "/.netrc").c_str(), "r");'
+    "if (file) fclose(file);"
+)

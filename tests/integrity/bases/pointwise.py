@@ -4,7 +4,9 @@ from tvm_ffi.cpp import load_inline
 
 EXPRESSION = "v"
 GUARD = "if (i >= n) return;"
-CUDA = r"""
+HEADERS = ""
+ON_HOST = ""
+CUDA = HEADERS + r"""
 using tvm::ffi::TensorView;
 __global__ void point(const float* x, const float* p, float* y, int n, int width) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -15,9 +17,10 @@ __global__ void point(const float* x, const float* p, float* y, int n, int width
 void run(TensorView x, TensorView p, TensorView y) {
   int n = (int)(x.size(0) * x.size(1)), width = (int)p.size(0);
   cudaStream_t stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(x.device().device_type, x.device().device_id));
+  ON_HOST
   point<<<n / 256 + 1, 256, 0, stream>>>((float*)x.data_ptr(), (float*)p.data_ptr(), (float*)y.data_ptr(), n, width);
 }
-""".replace("EXPRESSION", EXPRESSION).replace("GUARD", GUARD)
+""".replace("EXPRESSION", EXPRESSION).replace("GUARD", GUARD).replace("ON_HOST", ON_HOST)
 module = load_inline("pointwise", cuda_sources=CUDA, functions=["run"])
 
 
