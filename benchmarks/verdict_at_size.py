@@ -91,7 +91,7 @@ def measured(reference: Path, program: Path, cache: Path, gpu_memory_gb: float |
                         dearest = sorted(found.question_seconds, key=lambda asked: -asked[1])[:4]
                         remarks += ", ".join(f"{question} {seconds:.1f}" for question, seconds in dearest)
                     remarks += "".join(f"; {note}" for note in found.notes if "GPU's memory" in note)
-                    remarks += "".join(f"; {reason[:80]}" for reason in found.reasons)
+                    remarks += "".join(f"; {reason[:240]}" for reason in found.reasons)
             except (StitchError, RuntimeError) as error:
                 return [*took, f"{what}: {' '.join(str(error).split())[-160:]}"]
             took.append(f"{time.monotonic() - started:.1f}")

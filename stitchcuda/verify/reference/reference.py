@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda import remedies
 from stitchcuda.errors import BadInput
+from stitchcuda.verify.inputs.draw_seeds import seed_generators
 from stitchcuda.verify.inputs.input_ranges import rows_sum_to_one
 from stitchcuda.verify.inputs.integer_values import SMALLEST, holds_whole_numbers
 from stitchcuda.verify.inputs.reference_requests import CallHabits
@@ -159,7 +160,7 @@ class Reference:
         """Seeds `random`, numpy and torch with `seed`; torch always alike where the reference is known to draw with it."""
         _seed(seed)
         if self.draws:
-            torch.manual_seed(_DRAW_SEED)
+            seed_generators(_DRAW_SEED)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> dict[str, Tensor]:
         self._seed_call(seed)
