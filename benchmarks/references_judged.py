@@ -40,8 +40,7 @@ def verdict(reference: Path, program: Path, gpu: str, cores: set[int]) -> dict[s
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"seconds": SECONDS, "said": f"no verdict within {SECONDS} s", "notes": []}
-    failed = {"reasons": [ended.stderr.strip()[-400:]], "notes": []}
-    found = json.loads(ended.stdout) if ended.stdout.startswith("{") else failed
+    found = json.loads(ended.stdout) if ended.returncode in (0, 1) else {"reasons": [ended.stderr.strip()[-400:]], "notes": []}
     return {"seconds": time.monotonic() - begun, "said": "; ".join(found["reasons"]), "notes": found["notes"]}
 
 

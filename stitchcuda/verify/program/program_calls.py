@@ -244,6 +244,7 @@ class ProgramCalls:
         written: WrittenTensors | None = None
         passed: list[Any] = []             # the memory of inputs and outputs
         descriptor = _free_descriptor()
+        memory_before = gpu_memory.start_peak() if self.target == "cuda" else 0
         while not last:
             last = done + 1 == request.calls or time.monotonic() >= until
             compared = done == place or (last and done < place)
@@ -257,6 +258,8 @@ class ProgramCalls:
             if compared:
                 written = self._write(request, found, self._copies(outputs), given)
             passed += [_watch(tensor.untyped_storage()) for tensor in (*given, *outputs) if tensor.numel()]
+            if self.target == "cuda" and not gpu_memory.holds_again(memory_before):
+                outputs = []               # else they are kept during the next call, as in a user's loop
             done += 1
         self._synchronize()
         del given, args, kwargs, found, outputs
@@ -267,8 +270,9 @@ class ProgramCalls:
         return Repeated(**vars(written), calls=done, kept=kept, opened=opened, tampered=[])
 
     def profile(self, request: ProfileCall) -> Traced:
-        """Records through CUPTI what the device does in a call after a warm-up on other contents."""
+        """Records through CUPTI what the device does in a call after a warm-up on other contents. Ends the holding of outputs."""
         program, interceptor = self.program, self.interceptor
+        self._held = (None, [])
         asked = self._take_inputs(request.inputs)
         rollable = [timed_contents.is_rollable(tensor) for tensor in asked]
         tensors = timed_contents.roll(asked, rollable, 3)

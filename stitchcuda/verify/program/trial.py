@@ -345,6 +345,7 @@ class Trial:
         made = self.ask_reference(Lend((given.inputs,), {"outputs": given.most_bytes}))
         (inputs,), rooms = made.blocks, made.rooms
         request = ProfileCall(inputs=inputs, structure=given.structure, draw_seed=given.draw_seed, **rooms)
+        self._held = None
         self.traced = traced = self._ask(
             request, seconds=self._limits.call_s, doing="running forward under the profiler"
         )
