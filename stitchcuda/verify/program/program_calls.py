@@ -270,7 +270,7 @@ class ProgramCalls:
         return Repeated(**vars(written), calls=done, kept=kept, opened=opened, tampered=[])
 
     def profile(self, request: ProfileCall) -> Traced:
-        """Records through CUPTI what the device does in a call after a warm-up on other contents. Outputs are held no longer."""
+        """Records through CUPTI what the device does in a call after a warm-up on other contents. No outputs are held then."""
         program, interceptor = self.program, self.interceptor
         self._held = (None, [])
         asked = self._take_inputs(request.inputs)
