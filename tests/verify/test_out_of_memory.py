@@ -16,6 +16,7 @@ from stitchcuda.verify.program import failures
     "error",
     [
         MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), RuntimeError("std::bad_alloc"),
+        RuntimeError("CUDA error: out of memory"), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"),
     ],

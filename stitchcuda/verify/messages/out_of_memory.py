@@ -12,7 +12,8 @@ import re
 import torch
 
 _OUT_OF_MEMORY = re.compile(
-    r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory"
+    r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory|CUDA error: out of memory"
+    r"|(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
     r"|nvmlInit_v2_\(\) INTERNAL ASSERT"    # torch's complaint when it cannot ask the driver who else holds memory
 )
 _REQUEST = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
