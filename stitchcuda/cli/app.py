@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from stitchcuda.cli import docs, memory
+from stitchcuda.cli import bench, docs, memory
 from stitchcuda.cli import report as report_commands
 from stitchcuda.cli import sessions as session_commands
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, report_errors
@@ -28,6 +28,7 @@ app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified,
 
 session_commands.add_to(app)
 app.command()(report_commands.report)
+app.add_typer(bench.app, name="bench")
 app.add_typer(docs.app, name="docs")
 app.add_typer(memory.app, name="memory")
 

@@ -1,4 +1,4 @@
-"""Reads and appends checksummed JSON lines: the file format of a session's ledger and of its transcript.
+"""Reads and appends checksummed JSON lines: the format of a session's ledger, its transcript, and a benchmark's results.
 
 A record counts once its line is complete: a line torn by a crash is cut off by the next writer. The first record with an id
 stays. The file is read again when another process has added to it. It knows nothing of what the records mean.
@@ -14,13 +14,23 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from stitchcuda.errors import Damaged
-from stitchcuda.state import Attempt, Call
 from stitchcuda.store.files import sync_folder, write_atomically, writing
 
-R = TypeVar("R", bound=Attempt | Call)
+
+class Identified(Protocol):
+    """A record with an id."""
+
+    @property
+    def id(self) -> str: ...
+    def model_dump_json(self) -> str: ...
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray) -> Any: ...
+
+
+R = TypeVar("R", bound=Identified)
 
 
 def damaged_path(path: Path) -> Path:

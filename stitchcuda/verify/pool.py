@@ -53,6 +53,7 @@ class VerifierPool:
         self._gpus: list[str | None] = [*gpus] if gpus and target == "cuda" else [None]
         cores = len(os.sched_getaffinity(0))
         count = at_once or (_BESIDE_ON_GPU * len(self._gpus) if target == "cuda" else max(1, cores // 2))
+        self.at_once = count
         self._options = options
         self._waiting: deque[_Job] = deque()
         self._running: list[_Job] = []

@@ -6,6 +6,7 @@ Where to look next: `tools/device/device.py` (which does).
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 
@@ -36,3 +37,12 @@ def first_gpu() -> tuple[Gpu | None, str]:
     if not re.fullmatch(r"\d+\.\d+", capability):
         return None, f"nvidia-smi tells no compute capability of {name} ({capability})"
     return Gpu(name=name, capability=capability, driver=driver), ""
+
+
+def visible_gpus() -> list[str]:
+    """Returns the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; without that, all that are listed."""
+    if (given := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in given.split(",") if name.strip()]
+    program = shutil.which("nvidia-smi")
+    answer = run_probe(program, "--query-gpu=index", "--format=csv,noheader", seconds=30) if program else None
+    return answer.out.split() if answer and answer.ok else []

@@ -1,0 +1,103 @@
+"""Judges every program of a set by the verifier, several at a time; a run that was killed goes on where it was.
+
+Where to look next: `verify/pool.py` (who judges), `bench/programs.py` (the sets), `bench/results.py` (what is kept).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, as_completed
+from pathlib import Path
+
+from stitchcuda.bench.programs import Pair
+from stitchcuda.bench.progress import Progress
+from stitchcuda.bench.results import Asked, Result, RunFolder
+from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.state import Settings
+from stitchcuda.tools.device.device import device_facts
+from stitchcuda.verify.api import Verdict, require_program
+from stitchcuda.verify.pool import VerifierPool
+from stitchcuda.verify.reference.baselines import time_baselines
+
+
+def judge(
+    pairs: Sequence[Pair], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
+    at_once: int | None = None, tell: Callable[[str], None] = lambda line: None,
+) -> RunFolder:  # fmt: skip
+    """Judges the programs that have no result in the folder `out` yet, and returns the folder.
+
+    `settings`: target, policy, precision, memory of the GPU, and whether baselines are timed. `gpus`, `at_once`: as of
+    `VerifierPool`. `tell` gets a line for each result. Raises `BadInput` if `out` holds another run.
+    """
+    folder = RunFolder(out)
+    names = tuple(pair.name for pair in pairs)
+    folder.begin(Asked(kind="verify", source=source, path=str(path.resolve()), problems=names, settings=settings))
+    known = folder.results()
+    left = [pair for pair in pairs if pair.name not in known]
+    facts = device_facts(settings.target)
+    device = f"{facts.name}, driver {facts.driver}, torch {facts.torch}" if settings.target == "cuda" else "simulator"
+    progress, unfinished = Progress(len(pairs), [*known.values()], tell), dict[str, Result]()
+    with VerifierPool(
+        at_once=at_once, gpus=gpus, target=settings.target, policy=settings.policy, precision=settings.precision,
+        gpu_memory_gb=settings.gpu_memory_gb,
+    ) as pool:  # fmt: skip
+        progress.begin(pool.at_once)
+        submitted: dict[Future[Verdict], Pair] = {}
+        for pair in left:
+            submitted[_submit(pool, pair)] = pair
+        for future in as_completed(submitted):
+            result = _result(submitted[future], future, device, settings, out)
+            if result.final:
+                result = folder.add(result)
+            else:
+                unfinished[result.id] = result
+                folder.keep_unfinished(unfinished.values())
+            progress.add(result)
+    return folder
+
+
+def _submit(pool: VerifierPool, pair: Pair) -> Future[Verdict]:
+    """Has a program judged; what is no program gets its verdict here."""
+    ended: Future[Verdict] = Future()
+    if pair.reference is None:
+        ended.set_exception(BadInput(pair.why))
+        return ended
+    try:
+        require_program(pair.program)
+    except BadInput as error:
+        ended.set_result(Verdict(accepted=False, tier="compiled", reasons=(str(error),)))
+        return ended
+    return pool.submit(pair.program, pair.reference)
+
+
+def _result(pair: Pair, judged: Future[Verdict], device: str, settings: Settings, out: Path) -> Result:
+    program = str(pair.program.relative_to(out.resolve()) if pair.program.is_relative_to(out.resolve()) else pair.program)
+    known = Result(id=pair.name, problem=pair.name, end="failed", claimed=pair.claimed, device=device, program=program)
+    try:
+        verdict = judged.result()
+    except BadInput as error:              # programs were looked at before: the reference cannot be used
+        return known.model_copy(update={"end": "broken", "reasons": (str(error),)})
+    except StitchError as error:
+        return known.model_copy(update={"reasons": (str(error),)})
+    seconds = verdict.seconds
+    bound = verdict.error_bound
+    return known.model_copy(update={
+        "end": "accepted" if verdict.accepted else "refused",
+        "reasons": (*verdict.reasons, *(note for note in verdict.notes if "failed" in note and not verdict.accepted)),
+        "label": verdict.label, "tier": verdict.tier,
+        "speedups": _speedups(verdict, pair, settings) if verdict.accepted and verdict.speedup else {},
+        "max_error": verdict.max_error / bound if verdict.max_error is not None and bound else None,
+        "significand": (verdict.significand.used, verdict.significand.needed),
+        "shares": (verdict.shares.own, verdict.shares.vendor, verdict.shares.framework),
+        "seconds": seconds.build + seconds.check + seconds.timing,
+    })  # fmt: skip
+
+
+def _speedups(verdict: Verdict, pair: Pair, settings: Settings) -> dict[str, float]:
+    """The program's speed-up over each baseline whose outputs agree with the reference."""
+    assert verdict.speedup is not None
+    assert pair.reference is not None
+    found = {"eager": verdict.speedup}
+    times = time_baselines(pair.reference, precision=settings.precision).times if settings.time_baselines else ()
+    beside = {timed.mode: timed.speedup for timed in times if timed.mode != "eager" and timed.agrees and timed.speedup}
+    return found | {mode: verdict.speedup / speedup for mode, speedup in beside.items()}

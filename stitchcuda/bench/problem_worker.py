@@ -1,0 +1,128 @@
+"""Optimises one problem in a process of its own: `python -m stitchcuda.bench.problem_worker ORDER` (an `Order` as JSON).
+
+A session that an earlier process began is gone on with. The last line of stdout is the `Result` as JSON. The process ends when
+its standard input does, so that it does not outlive whoever started it; the session is checkpointed, so nothing is lost.
+Where to look next: `bench/run.py` (who starts it), `sessions/session.py` (the session).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from stitchcuda.bench.results import End, Result, closest
+from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.sessions import session as sessions
+from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.session import Session
+from stitchcuda.state import DeviceFacts, Record, Settings
+from stitchcuda.store import Workspace
+from stitchcuda.verify.reference.baseline_times import BaselineTimes
+
+_ALONE = 137                               # the exit code when nobody waits any more
+_PASSED_ON = (
+    "model", "roles", "options", "base_url", "from_scratch", "candidates", "predict_for", "goal", "budget_usd", "max_tokens",
+    "max_gpu_s", "max_attempts", "max_minutes", "policy", "precision", "gpu_memory_gb", "time_baselines",
+)  # fmt: skip
+
+
+class Order(Record):
+    """What a worker is to do. `workspace`: the folder of the run's sessions."""
+
+    problem: str
+    reference: Path
+    workspace: Path
+    settings: Settings
+
+
+def work(order: Order) -> Result:
+    """Runs the problem's session to its end, or goes on with it, and returns the result."""
+    started = time.monotonic()
+    home = Workspace(order.workspace, create=True)
+    try:
+        if any(record.name == order.problem for record in home.sessions()):
+            session = sessions.resume(order.problem, workspace=home, wait=True, progress=False)
+        else:
+            settings = {name: getattr(order.settings, name) for name in _PASSED_ON}
+            session = sessions.optimize(
+                order.reference, session=order.problem, workspace=home, device=order.settings.target, progress=False, **settings
+            )
+    except BadInput as error:              # the request was checked before: the reference cannot be used
+        found = Result(id=order.problem, problem=order.problem, end="broken", reasons=(str(error),))
+    except StitchError as error:
+        found = Result(id=order.problem, problem=order.problem, end="failed", reasons=(str(error),))
+    else:
+        found = result_of(session, order.problem)
+    return found.model_copy(update={"seconds": time.monotonic() - started})
+
+
+def result_of(session: Session, problem: str) -> Result:
+    """The result of a session that has stopped."""
+    with session.read_once():
+        outcome, state = session.outcome(), session.state()
+    final, baseline = state.get("final"), state.get("baseline")
+    check = final.check if final else None
+    output = closest(check)
+    return Result(
+        id=problem, problem=problem, end=_end(outcome), reasons=_reasons(outcome, state.get("notes", ())),
+        label=check.label if check else "", tier=outcome.tier,
+        device=_device(baseline.device) if baseline else "",
+        speedups=_speedups(session, outcome), predicted=outcome.predicted_speedup if outcome.accepted else None,
+        eager_ms=outcome.baseline_ms, program_ms=outcome.best_ms if outcome.accepted else None,
+        max_error=output.max_error / output.max_bound if output and output.max_bound else None,
+        significand=(output.bits, output.bits_of_reference) if output else (None, None),
+        shares=(check.own_share, check.vendor_share, check.framework_share) if check else (0.0, 0.0, 0.0),
+        attempts=outcome.attempts, usage=outcome.usage,
+        program=os.path.relpath(outcome.program, session.home.root.parent) if outcome.program else "",
+    )  # fmt: skip
+
+
+def _device(facts: DeviceFacts) -> str:
+    if facts.target == "sim":
+        return f"simulator, predictions for {facts.name}"
+    return f"{facts.name}, driver {facts.driver}, torch {facts.torch}"
+
+
+def _end(outcome: Outcome) -> End:
+    if outcome.accepted:
+        return "accepted"
+    ends: dict[str, End] = {"nothing_to_do": "nothing to do", "done": "refused", "parked": "parked"}
+    return ends.get(outcome.status, "failed")
+
+
+def _reasons(outcome: Outcome, notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Why there is no accepted program."""
+    if outcome.accepted:
+        return ()
+    given_up = tuple(note for note in notes if "is given up" in note)
+    return (*([outcome.stop_reason] if outcome.stop_reason else ()), *(given_up or notes[-1:]))
+
+
+def _speedups(session: Session, outcome: Outcome) -> dict[str, float]:
+    """The program's speed-up over each baseline whose outputs agree with the reference; each was timed in turns with eager."""
+    if not outcome.accepted or outcome.speedup is None:
+        return {}
+    found = {"eager": outcome.speedup}
+    if digest := session.state().get("baselines"):
+        for timed in BaselineTimes.model_validate_json(session.home.store.get(digest)).times:
+            if timed.mode != "eager" and timed.agrees and timed.speedup:
+                found[timed.mode] = outcome.speedup / timed.speedup
+    return found
+
+
+def _end_with_stdin() -> None:
+    sys.stdin.buffer.read()
+    os._exit(_ALONE)
+
+
+def main() -> int:
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    print(work(Order.model_validate_json(sys.argv[1])).model_dump_json(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

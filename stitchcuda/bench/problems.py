@@ -1,0 +1,149 @@
+"""Reads sets of problems: KernelBench's levels, a folder of references, or a table of references with one JSON object a line.
+
+A problem is a name and the file of its reference. Nothing is imported or run here: a reference that cannot be used is found
+when its session begins, and is then a row of the table.
+Where to look next: `bench/run.py` (who optimises them), `bench/programs.py` (sets of programs).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from stitchcuda.errors import BadInput
+from stitchcuda.state import Record
+from stitchcuda.store.files import write_atomically
+
+Source = Literal["kernelbench", "folder", "jsonl"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+LEVELS = (1, 2, 3, 4)                      # of KernelBench
+_SOURCE_FIELDS = ("source", "reference", "ref_code", "code")
+_NAME_FIELDS = ("name", "id", "task_id")
+
+
+class Problem(Record):
+    """A reference to optimise. `name` is unique in its set, and a file name."""
+
+    name: str
+    reference: Path
+
+
+def read_problems(source: str, path: Path, into: Path, *, levels: Sequence[int] = (), ids: str | None = None) -> list[Problem]:
+    """Returns the problems of a set, in its order.
+
+    `source`: one of SOURCES. `path`: a checkout of KernelBench, a folder of references, or a .jsonl file, whose references are
+    written to the folder `into`. `levels`: of KernelBench, by default 3. `ids`: which ones, such as "1,4-9", by the number that
+    a file's name begins with, or by place (from 1) where names have none. Raises `BadInput`.
+    """
+    if source not in SOURCES:
+        raise BadInput(f"{source} is no source of problems: give {', '.join(SOURCES[:-1])} or {SOURCES[-1]}")
+    if levels and source != "kernelbench":
+        raise BadInput(f"--level is for kernelbench; {source} has no levels")
+    if source == "kernelbench":
+        found = [problem for level in levels or (3,) for problem in _in_folder(levels_folder(path, level), f"level{level}-")]
+    elif source == "folder":
+        found = _in_folder(path, "")
+    else:
+        found = _in_table(path, into)
+    if not found:
+        raise BadInput(f"{path} holds no problem: a reference is a Python file with class Model and get_inputs()")
+    chosen = parse_ids(ids) if ids else None
+    numbered = [(number_of(problem.name) or place, problem) for place, problem in enumerate(found, 1)]
+    kept = [problem for number, problem in numbered if chosen is None or number in chosen]
+    named = parse_ids(",".join(part for part in ids.split(",") if "-" not in part) or "0") - {0} if ids else set()
+    if missing := named - {number for number, _ in numbered}:  # a range may have gaps
+        raise BadInput(f"--ids: {path} has no problem {', '.join(map(str, sorted(missing)))}")
+    if not kept:
+        raise BadInput(f"--ids {ids}: {path} has none of these problems")
+    return kept
+
+
+def parse_ids(text: str) -> set[int]:
+    """Returns the numbers in a text such as "1,4-9". Raises `BadInput`."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if not match:
+            raise BadInput(f"--ids {text}: {part.strip() or 'nothing'} is no number: give such as 1,4-9")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise BadInput(f"--ids {text}: {part.strip()} ends before it begins")
+        numbers |= set(range(first, last + 1))
+    return numbers
+
+
+def number_of(name: str) -> int:
+    """Returns the number of a problem such as "level3-21_EfficientNet"; 0 if its name has none."""
+    match = re.match(r"(?:level\d+-)?(\d+)(?=[_-]|$)", name)
+    return int(match[1]) if match else 0
+
+
+def levels_folder(checkout: Path, level: int) -> Path:
+    """Returns the folder of a level in a checkout of KernelBench. Raises `BadInput` if there is none."""
+    if level not in LEVELS:
+        raise BadInput(f"--level {level}: KernelBench has levels 1 to {LEVELS[-1]}")
+    places = [place / f"level{level}" for place in (checkout / "KernelBench", checkout)]
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        raise BadInput(f"{checkout} is no checkout of KernelBench: it has no folder KernelBench/level{level}")
+    return folder
+
+
+def _in_folder(path: Path, prefix: str) -> list[Problem]:
+    if not path.is_dir():
+        raise BadInput(f"{path} is no folder: give one with a Python file for each reference")
+    files = [file for file in path.glob("*.py") if re.search(r"^class Model\b", _read(file), re.MULTILINE)]
+    ordered = sorted(files, key=lambda file: (number_of(file.stem) or 10**9, file.stem))
+    return [Problem(name=file_name(f"{prefix}{file.stem}"), reference=file.resolve()) for file in ordered]
+
+
+def _in_table(path: Path, into: Path) -> list[Problem]:
+    found: dict[str, Problem] = {}
+    for number, row in read_rows(path):
+        source = text_in(row, _SOURCE_FIELDS)
+        if source is None:
+            raise BadInput(f'{path} line {number} has no reference: give its Python text as "source"')
+        name = file_name(str(next((row[field] for field in _NAME_FIELDS if field in row), number)))
+        if name in found:
+            raise BadInput(f"{path} line {number}: the name {name} is there already")
+        file = into / f"{name}.py"
+        if not file.is_file() or file.read_text(encoding="utf-8") != source:
+            write_atomically(file, source.encode())
+        found[name] = Problem(name=name, reference=file.resolve())
+    return list(found.values())
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Gives the number of each line of a table that is not empty, and its JSON object. Raises `BadInput`."""
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}: give a table with one JSON object a line")
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise BadInput(f"{path} line {number} is no JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise BadInput(f"{path} line {number} is no JSON object")
+        yield number, row
+
+
+def text_in(row: dict[str, Any], fields: Sequence[str]) -> str | None:
+    """Returns the first of these fields of a row that holds a text; None if none does."""
+    return next((row[field] for field in fields if isinstance(row.get(field), str) and row[field].strip()), None)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file} cannot be read as text ({error}): mend or remove it") from error
+
+
+def file_name(text: str) -> str:
+    """Returns the text as the name of a session: letters, digits, ".", "_" and "-", at most 60."""
+    return (re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "problem")[:60]

@@ -1,0 +1,134 @@
+"""Records of a benchmark's run: what was asked for, and a result for each problem, kept in a folder as they come.
+
+    OUT/run.json           what was asked for             OUT/results.jsonl    one line a result, with its checksum
+    OUT/workspace/         the sessions of `bench run`    OUT/references/      references that came in a table
+
+A result is written once and never changed. Nothing is judged here.
+Where to look next: `bench/run.py` and `bench/judging.py` (who write results), `bench/table.py` (who reads them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import CheckResult, OutputError, Record, Settings, Tier, Usage
+from stitchcuda.store.files import write_atomically
+from stitchcuda.store.lines import Lines
+
+End = Literal["accepted", "refused", "nothing to do", "broken", "failed", "parked"]
+"""How a problem ended. "broken": nothing can be judged by its reference. "failed" and "parked" are no results: they are tried
+again by the next run."""
+FINAL = ("accepted", "refused", "nothing to do", "broken")
+
+
+class Result(Record):
+    """What became of one problem, or of one program of it. `id` is unique in a run."""
+
+    id: str
+    problem: str
+    end: End
+    reasons: tuple[str, ...] = ()
+    label: str = ""
+    tier: Tier | None = None
+    device: str = ""                       # name, driver and torch
+    speedups: dict[str, float] = Field(default_factory=dict)  # over each baseline: eager, graph, compile, max-autotune
+    predicted: float | None = None         # speed-up over eager by the cost model, where nothing was timed
+    claimed: float | None = None           # what the program's author says
+    eager_ms: float | None = None
+    program_ms: float | None = None
+    max_error: float | None = None         # of the output closest to its bound, relative to the bound
+    significand: tuple[float | None, float | None] = (None, None)  # bits (used, of the reference)
+    shares: tuple[float, float, float] = (0.0, 0.0, 0.0)  # own kernels, vendor libraries, framework
+    attempts: int = 0
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    program: str = ""                      # its path, relative to OUT where it is inside
+
+    @property
+    def final(self) -> bool:
+        return self.end in FINAL
+
+    @property
+    def correct(self) -> bool:
+        return self.end == "accepted"
+
+
+class Asked(Record):
+    """What a run was asked for. A run can be gone on with by the same request only."""
+
+    kind: Literal["run", "verify"]
+    source: str
+    path: str
+    problems: tuple[str, ...]
+    settings: Settings
+
+
+class RunFolder:
+    """The folder of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.workspace = folder / "workspace"
+        self.references = folder / "references"
+        self._lines = Lines(folder / "results.jsonl", Result, "result")
+
+    @classmethod
+    def open(cls, folder: Path) -> RunFolder:
+        """Returns the run in a folder. Raises `BadInput` if there is none."""
+        if not (folder / "run.json").is_file():
+            raise BadInput(f"{folder} holds no benchmark's run: give a folder that `bench run` or `bench verify` wrote to")
+        return cls(folder)
+
+    def begin(self, asked: Asked) -> None:
+        """Keeps what is asked for. Raises `BadInput` if the folder holds a run that was asked for something else."""
+        if (self.folder / "run.json").is_file():
+            before = self.asked()
+            if differing := [name for name in Asked.model_fields if getattr(before, name) != getattr(asked, name)]:
+                raise BadInput(
+                    f"{self.folder} holds another run (its {', '.join(differing)} differ): give the same request to go on with "
+                    "it, or another --out"
+                )
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / "run.json", asked.model_dump_json(indent=1).encode())
+        except OSError as error:
+            raise Unavailable(f"cannot write to {self.folder} ({error.strerror}): give another --out") from error
+
+    def asked(self) -> Asked:
+        path = self.folder / "run.json"
+        try:
+            return Asked.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise BadInput(f"{path} cannot be read: restore it, or begin anew with another --out") from error
+
+    def add(self, result: Result) -> Result:
+        """Keeps a result and returns it, or the one of the same id that is there already."""
+        return self._lines.append(result)
+
+    def results(self) -> Mapping[str, Result]:
+        """All results, by id, in the order in which they came."""
+        return self._lines.records()
+
+    def keep_unfinished(self, results: Iterable[Result]) -> None:
+        """Keeps what this run could not end, in place of what an earlier run could not."""
+        lines = [result.model_dump_json() for result in results]
+        write_atomically(self.folder / "unfinished.jsonl", "".join(f"{line}\n" for line in lines).encode())
+
+    def unfinished(self) -> Mapping[str, Result]:
+        """What has no result yet although it was tried, by id, with the reason."""
+        path, known = self.folder / "unfinished.jsonl", self.results()
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        found = [Result.model_validate_json(line) for line in lines]
+        return {result.id: result for result in found if result.id not in known}
+
+
+def closest(check: CheckResult | None) -> OutputError | None:
+    """The output whose error is closest to its bound."""
+    outputs = check.outputs if check else ()
+    return max(outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)

@@ -1,0 +1,116 @@
+"""Optimises every problem of a set, several at a time, each in a process of its own; a killed run goes on where it was.
+
+A result is kept as soon as it is there, and never made twice. Between problems nothing is shared but the GPUs: on each of them
+several sessions run side by side, and timing takes it alone (`tools/device/gpu_lock.py`).
+Where to look next: `bench/problem_worker.py` (one problem), `bench/results.py` (what is kept), `bench/table.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stitchcuda.bench.problem_worker import Order
+from stitchcuda.bench.problems import Problem
+from stitchcuda.bench.progress import Progress
+from stitchcuda.bench.results import Asked, Result, RunFolder
+from stitchcuda.state import Settings
+
+_BESIDE_ON_GPU = 3                         # sessions at once on a GPU: while one is timed, others capture, build and check
+
+
+def run(
+    problems: Sequence[Problem], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
+    at_once: int | None = None, tell: Callable[[str], None] = lambda line: None,
+) -> RunFolder:  # fmt: skip
+    """Optimises the problems that have no result in the folder `out` yet, and returns the folder.
+
+    `settings`: of every session. `gpus`: which to use, as in CUDA_VISIBLE_DEVICES. `at_once`: sessions at once; by default
+    three to a GPU, or half as many as cores on the simulator. `tell` gets a line for each result. After Ctrl-C or a kill the
+    same call goes on. Raises `BadInput` if `out` holds another run.
+    """
+    folder = RunFolder(out)
+    names = tuple(problem.name for problem in problems)
+    folder.begin(Asked(kind="run", source=source, path=str(path.resolve()), problems=names, settings=settings))
+    known = folder.results()
+    waiting = deque(problem for problem in problems if problem.name not in known)
+    progress = Progress(len(problems), [*known.values()], tell)
+    places: list[str | None] = [*gpus] or [None]
+    on_gpu = settings.target == "cuda"
+    count = at_once or (_BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
+    progress.begin(min(count, len(waiting)))
+    lock, unfinished, stopped = threading.Lock(), dict[str, Result](), threading.Event()
+
+    def serve(gpu: str | None) -> None:
+        while not stopped.is_set():
+            with lock:
+                if not waiting:
+                    return
+                problem = waiting.popleft()
+            order = Order(
+                problem=problem.name, reference=problem.reference, workspace=folder.workspace, settings=settings
+            )
+            result = in_process(order, gpu, out / "logs" / f"{problem.name}.log", stopped)
+            with lock:
+                if result.final:
+                    result = folder.add(result)
+                elif not stopped.is_set():
+                    unfinished[result.id] = result
+                    folder.keep_unfinished(unfinished.values())
+                if not stopped.is_set():
+                    progress.add(result)
+
+    threads = [threading.Thread(target=serve, args=(places[number % len(places)],)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():       # a join without a limit cannot be interrupted
+                thread.join(0.2)
+    except BaseException:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+        raise
+    return folder
+
+
+def in_process(order: Order, gpu: str | None, log: Path, stopped: threading.Event) -> Result:
+    """Works on an order in a new process, which is ended when `stopped` is set. Its messages are appended to the file `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "stitchcuda.bench.problem_worker", order.model_dump_json()]
+    surroundings = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {})
+    started = time.monotonic()
+    with log.open("ab") as messages:
+        worker = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, env=surroundings, start_new_session=True
+        )
+        answers: list[bytes] = []
+        reader = threading.Thread(target=_read_all, args=(worker, answers))
+        reader.start()
+        while reader.is_alive():
+            reader.join(0.2)
+            if stopped.is_set() and worker.stdin:
+                worker.stdin.close()       # it ends itself
+                worker.stdin = None
+        code = worker.wait()
+    lines = b"".join(answers).decode(errors="replace").strip().splitlines()
+    try:
+        return Result.model_validate_json(lines[-1] if lines else "")
+    except ValidationError:
+        why = f"its process ended with code {code} and no result: see {log}"
+        return Result(id=order.problem, problem=order.problem, end="failed", reasons=(why,), seconds=time.monotonic() - started)
+
+
+def _read_all(worker: subprocess.Popen[bytes], into: list[bytes]) -> None:
+    """Reads a process's stdout to its end."""
+    assert worker.stdout is not None
+    into.append(worker.stdout.read())

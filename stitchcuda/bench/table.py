@@ -1,0 +1,194 @@
+"""Computes a benchmark's figures from its results, and prints them as Markdown or JSON.
+
+Figures are over the problems that can be judged: those that are broken are named and counted apart. A problem without a correct
+program counts as 1.0 in means over all, since its user would go on with what there was. It judges nothing and reads no session.
+Where to look next: `bench/results.py` (the results), `bench/page.py` (the same as a page).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import Field
+
+from stitchcuda.bench.results import FINAL, Asked, End, Result, RunFolder
+from stitchcuda.state import Record, Usage
+
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
+BEST = "best"
+"""The fastest of a problem's baselines that agree with the reference."""
+NAMES = {
+    "eager": "eager", "graph": "CUDA graph", "compile": "torch.compile", "max-autotune": "max-autotune", BEST: "best baseline",
+}  # fmt: skip
+
+
+class Row(Record):
+    """One problem. `speedups`: of its correct program over each baseline; `best` is the fastest of them."""
+
+    name: str
+    correct: bool
+    broken: bool
+    end: End | None = None                 # None: no result yet
+    speedups: dict[str, float] = Field(default_factory=dict)
+    predicted: float | None = None
+    claimed: float | None = None
+    reasons: tuple[str, ...] = ()
+    label: str = ""
+    tier: str | None = None
+    eager_ms: float | None = None
+    program_ms: float | None = None
+    max_error: float | None = None
+    significand: tuple[float | None, float | None] = (None, None)
+    shares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    attempts: int = 0
+    seconds: float = 0.0
+    usd: float | None = 0.0
+    program: str = ""
+
+
+class Against(Record):
+    """What the programs are worth against one baseline. `fast`: share of problems with a correct program that is more than P
+    times faster, by P (KernelBench's fast_p). Means are geometric; None where there is nothing to take one of."""
+
+    baseline: str
+    timed: int                             # problems whose correct program and baseline were timed
+    fast: dict[str, float]
+    mean_of_all: float | None
+    mean_of_correct: float | None
+
+
+class BenchTable(Record):
+    """All figures of a run."""
+
+    kind: str
+    source: str
+    path: str
+    model: str
+    policy: str
+    precision: str
+    devices: tuple[str, ...]
+    total: int
+    judged: int                            # problems that can be judged and have a result
+    correct: int
+    broken: int
+    missing: int                           # without a result so far
+    against: tuple[Against, ...]
+    predicted_mean: float | None           # geometric mean of predictions over eager, where nothing was timed
+    seconds: float
+    usage: Usage
+    problems: tuple[Row, ...]
+
+
+def read_table(folder: Path) -> BenchTable:
+    """Returns the table of the run in a folder. Raises `BadInput` if there is none, `Damaged` if a result is not as written."""
+    run = RunFolder.open(folder)
+    asked, results = run.asked(), {**run.unfinished(), **run.results()}
+    return make_table(asked, results)
+
+
+def make_table(asked: Asked, results: Mapping[str, Result]) -> BenchTable:
+    rows = tuple(_row(name, results.get(name)) for name in asked.problems)
+    judged = [row for row in rows if row.end in ("accepted", "refused", "nothing to do")]
+    baselines = [name for name in NAMES if any(name in row.speedups for row in rows)]
+    predictions = [row.predicted for row in judged if row.correct and row.predicted]
+    return BenchTable(
+        kind=asked.kind, source=asked.source, path=asked.path, model=asked.settings.model, policy=asked.settings.policy,
+        precision=asked.settings.precision, devices=tuple(dict.fromkeys(r.device for r in results.values() if r.device)),
+        total=len(rows), judged=len(judged), correct=sum(row.correct for row in judged),
+        broken=sum(row.broken for row in rows), missing=sum(row.end not in FINAL for row in rows),
+        against=tuple(_against(name, judged) for name in baselines), predicted_mean=geometric_mean(predictions),
+        seconds=sum(row.seconds for row in rows), usage=_total(results.values()), problems=rows,
+    )  # fmt: skip
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+
+
+def _row(name: str, result: Result | None) -> Row:
+    if result is None:
+        return Row(name=name, correct=False, broken=False, reasons=("no result yet",))
+    speedups = dict(result.speedups)
+    if result.correct and speedups:
+        speedups[BEST] = min(speedups.values())
+    shared = {
+        field: getattr(result, field)
+        for field in (
+            "end", "correct", "predicted", "claimed", "reasons", "label", "tier", "eager_ms", "program_ms", "max_error",
+            "significand", "shares", "attempts", "seconds", "program",
+        )
+    }  # fmt: skip
+    return Row(name=name, broken=result.end == "broken", speedups=speedups, usd=result.usage.usd, **shared)
+
+
+def _against(baseline: str, judged: Sequence[Row]) -> Against:
+    found = [row.speedups.get(baseline) if row.correct else None for row in judged]
+    timed = [value for value in found if value]
+    return Against(
+        baseline=baseline, timed=len(timed),
+        fast={f"{p:g}": sum(value > p for value in timed) / len(judged) for p in THRESHOLDS},
+        mean_of_all=geometric_mean([value or 1.0 for value in found]), mean_of_correct=geometric_mean(timed),
+    )  # fmt: skip
+
+
+def _total(results: Iterable[Result]) -> Usage:
+    usages = [result.usage for result in results]
+    prices = [usage.usd for usage in usages]
+    return Usage(
+        calls=sum(usage.calls for usage in usages), input_tokens=sum(usage.input_tokens for usage in usages),
+        cached_tokens=sum(usage.cached_tokens for usage in usages), output_tokens=sum(usage.output_tokens for usage in usages),
+        usd=None if None in prices else sum(price or 0.0 for price in prices), gpu_s=sum(usage.gpu_s for usage in usages),
+        wall_s=sum(usage.wall_s for usage in usages),
+    )  # fmt: skip
+
+
+def markdown(table: BenchTable) -> str:
+    """The table as Markdown: what was run, the figures, and a row for each problem."""
+    share = f"{table.correct / table.judged:.0%}" if table.judged else "none"
+    lines = [
+        f"# {table.source}: {table.correct} of {table.judged} correct ({share})", "",
+        f"{table.path}; model {table.model}, policy {table.policy}, precision {table.precision}; "
+        f"{'; '.join(table.devices) or 'no device'}; {table.total} problems: {table.judged} judged, {table.broken} broken, "
+        f"{table.missing} without a result. {table.seconds / 60:.0f} minutes of sessions, {_money(table.usage.usd)}.", "",
+    ]  # fmt: skip
+    if table.against:
+        lines += [
+            f"| against | timed | {' | '.join(f'fast_{p:g}' for p in THRESHOLDS)} | geometric mean, all | correct ones |",
+            "|---" * (4 + len(THRESHOLDS)) + "|",
+        ]
+        lines += [
+            f"| {NAMES[row.baseline]} | {row.timed} | {' | '.join(f'{value:.0%}' for value in row.fast.values())} | "
+            f"{_times(row.mean_of_all)} | {_times(row.mean_of_correct)} |"
+            for row in table.against
+        ]  # fmt: skip
+        lines += ["", "A problem without a correct program counts as 1.0 in the mean of all.", ""]
+    elif table.predicted_mean:
+        lines += [f"Nothing was timed; the cost model's predictions over eager have a mean of {table.predicted_mean:.2f}×.", ""]
+    columns = [against.baseline for against in table.against] or ["predicted"]
+    heads = [NAMES.get(column, column) for column in columns]
+    claims = any(row.claimed for row in table.problems)
+    lines += [
+        f"| problem | outcome |{' claimed |' if claims else ''} {' | '.join(heads)} "
+        "| bits used / needed | own kernels | s | $ | why |",
+        "|---" * (7 + len(columns) + claims) + "|",
+    ]
+    for row in table.problems:
+        values = [row.predicted if column == "predicted" else row.speedups.get(column) for column in columns]
+        bits = " / ".join("-" if value is None else f"{value:.0f}" for value in row.significand)
+        why = " ".join("; ".join(row.reasons).split()).replace("|", "/")[:200]
+        claimed = f" {_times(row.claimed)} |" if claims else ""
+        lines.append(
+            f"| {row.name} | {row.end or 'no result yet'} |{claimed} {' | '.join(map(_times, values))} | {bits} | "
+            f"{row.shares[0]:.0%} | {row.seconds:.0f} | {_money(row.usd)} | {why} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}×"
+
+
+def _money(usd: float | None) -> str:
+    return "price unknown" if usd is None else f"${usd:.2f}"

@@ -1,0 +1,144 @@
+"""`stitchcuda bench`: optimises every problem of a benchmark, judges programs that exist, and makes tables.
+
+Everything is decided in the room `bench/`. `--json` prints one JSON object on stdout; lines of progress go to stderr.
+
+Where to look next: `bench/run.py`, `bench/table.py` (what the commands call), `cli/console.py` (options).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.errors import BadInput
+from stitchcuda.state import Policy, Precision
+
+app = typer.Typer(**FORM, help="Runs whole benchmarks, judges programs that exist, and makes tables of the results.")
+
+_OUT = "The folder for results. The same command goes on with what is there."
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help=_OUT)]
+Ids = Annotated[str | None, typer.Option("--ids", help="Which problems, by number, such as 1,4-9.")]
+
+
+@app.command()
+@report_errors(interrupted="interrupted: results so far are kept, the same command goes on")
+def run(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="kernelbench, folder or jsonl.")],
+    path: Annotated[Path, typer.Option("--path", help="A checkout of KernelBench, a folder of references, or a .jsonl file.")],
+    out: Out,
+    level: Annotated[list[int] | None, typer.Option("--level", help="Of KernelBench, by default 3; again for several.")] = None,
+    ids: Ids = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="As for optimize; again for a role: coder=openai:NAME.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Sessions at once; by default three to a GPU.")] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
+    ] = True,
+    budget_usd: Annotated[float, typer.Option("--budget-usd", min=0, help="Most to spend on one problem.")] = 5.0,
+    max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try for one problem.")] = 30,
+    max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes for one problem.")] = None,
+    gpu_memory_gb: Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")] = None,
+    policy: Annotated[Policy, typer.Option("--policy", help="As for optimize.")] = "stitched",
+    precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
+    """Optimises every problem. Exit code 0: each has a result, 1: some have none, 2: bad input."""
+    from stitchcuda.bench import run as runs
+    from stitchcuda.bench.problems import read_problems
+    from stitchcuda.bench.table import markdown, read_table
+    from stitchcuda.cli.model_flags import choose_model, models_by_role
+    from stitchcuda.engineers.selection import check_models
+    from stitchcuda.graph.opening import check_settings
+    from stitchcuda.tools.device.device import resolve_target
+
+    named, roles = models_by_role(model or [])
+    chosen, _ = choose_model(named, base_url)
+    target = resolve_target(device)
+    settings = check_settings({
+        "model": chosen, "roles": {role: tuple(models) for role, models in roles.items()}, "base_url": base_url,
+        "target": target, "budget_usd": budget_usd, "max_attempts": max_attempts, "max_minutes": max_minutes, "policy": policy,
+        "precision": precision, "gpu_memory_gb": gpu_memory_gb, "time_baselines": baselines and target == "cuda",
+    })  # fmt: skip
+    check_models(settings)
+    problems = read_problems(source, path, out / "references", levels=level or (), ids=ids)
+    runs.run(
+        problems, out, settings, source=source, path=path, gpus=_visible(gpus) if target == "cuda" else (), at_once=jobs,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    found = read_table(out)
+    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
+    return 1 if found.missing else 0
+
+
+@app.command()
+@report_errors(interrupted="interrupted: results so far are kept, the same command goes on")
+def verify(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="pairs, jsonl, kernelbench or sessions.")],
+    path: Annotated[Path, typer.Option("--path", help="The folder or table of the programs.")],
+    out: Out,
+    references: Annotated[
+        Path | None, typer.Option("--references", metavar="CHECKOUT", help="For kernelbench: a copy of KernelBench.")
+    ] = None,
+    ids: Ids = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Programs at once; by default three to a GPU.")] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
+    ] = False,
+    gpu_memory_gb: Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")] = None,
+    policy: Annotated[Policy, typer.Option("--policy", help="As for verify.")] = "stitched",
+    precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
+    """Judges programs that exist. Exit code 0: each has a verdict, 1: some have none, 2: bad input."""
+    from stitchcuda.bench.judging import judge
+    from stitchcuda.bench.programs import read_pairs
+    from stitchcuda.bench.table import markdown, read_table
+    from stitchcuda.graph.opening import check_settings
+    from stitchcuda.tools.device.device import resolve_target
+
+    target = resolve_target(device)
+    settings = check_settings({
+        "target": target, "policy": policy, "precision": precision, "gpu_memory_gb": gpu_memory_gb,
+        "time_baselines": baselines and target == "cuda",
+    })  # fmt: skip
+    pairs = read_pairs(source, path, out / "programs", references=references, ids=ids)
+    judge(
+        pairs, out, settings, source=source, path=path, gpus=_visible(gpus) if target == "cuda" else (), at_once=jobs,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    found = read_table(out)
+    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
+    return 1 if found.missing else 0
+
+
+@app.command()
+@report_errors()
+def table(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `bench run` or `bench verify` has written to.")],
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
+    """Shows a run's figures as Markdown, or with --json as one object."""
+    from stitchcuda.bench.table import markdown, read_table
+
+    found = read_table(folder)
+    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
+
+
+def _visible(count: int) -> list[str]:
+    """The first so many visible GPUs, as in CUDA_VISIBLE_DEVICES. Raises `BadInput` if there are fewer."""
+    from stitchcuda.tools.device.nvidia_smi import visible_gpus
+
+    found = visible_gpus()
+    if count > len(found):
+        raise BadInput(f"--gpus {count}: this machine has {len(found)} that can be used")
+    return found[:count]

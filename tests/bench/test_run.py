@@ -1,0 +1,78 @@
+"""A benchmark's run on the simulator: real sessions of small problems, a broken one, a kill in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.bench.results import RunFolder
+from stitchcuda.bench.table import read_table
+
+WORKING = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x * {factor} + 1).tanh()
+
+def get_inputs():
+    return [torch.randn(64, 256)]
+
+def get_init_inputs():
+    return []
+"""
+BROKEN = WORKING.replace("torch.relu(x * {factor} + 1).tanh()", "torch.zeros_like(x)")
+
+
+def command(folder: Path, out: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "stitchcuda", "bench", "run", "folder", "--path", str(folder), "--out", str(out), "--device", "sim",
+        "--max-attempts", "1", "--json",
+    ]  # fmt: skip
+
+
+def test_a_reference_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:
+    folder = tmp_path / "problems"
+    folder.mkdir()
+    (folder / "1_broken.py").write_text(BROKEN)
+    done = subprocess.run(command(folder, tmp_path / "out"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["problems"]
+    assert (row["name"], row["broken"], row["correct"]) == ("1_broken", True, False)
+    assert "constant" in row["reasons"][0]
+    assert "[1/1] 1_broken: broken: " in done.stderr
+
+
+@pytest.mark.more
+def test_a_killed_run_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    folder, out = tmp_path / "problems", tmp_path / "out"
+    folder.mkdir()
+    for number in (1, 2, 3):
+        (folder / f"{number}_relu.py").write_text(WORKING.format(factor=number))
+    (folder / "4_broken.py").write_text(BROKEN)
+    asked = [*command(folder, out), "--jobs", "2"]
+    ends = []
+    for wait_s in (4, 9, 14):
+        run = subprocess.Popen(asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(wait_s)
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+        ends.append(dict(RunFolder.open(out).results()) if (out / "run.json").exists() else {})
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    final = RunFolder.open(out).results()
+    for results in ends:                   # what was there after a kill has not changed
+        assert {name: final[name] for name in results} == results
+    table = read_table(out)
+    assert json.loads(done.stdout) == json.loads(table.model_dump_json())
+    assert [row.end for row in table.problems] == ["accepted"] * 3 + ["broken"]
+    assert len((out / "results.jsonl").read_bytes().splitlines()) == 4
+    for number in (1, 2, 3):               # each session has one attempt: nothing was tried twice
+        assert final[f"{number}_relu"].attempts == 1

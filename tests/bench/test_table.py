@@ -1,0 +1,81 @@
+"""The figures of a run, and what its folder keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.bench.results import Asked, Result, RunFolder
+from stitchcuda.bench.table import make_table, markdown, read_table
+from stitchcuda.errors import BadInput
+from stitchcuda.state import Settings
+
+ASKED = Asked(kind="run", source="folder", path="/problems", problems=("a", "b", "c", "d", "e"), settings=Settings())
+RESULTS = {
+    "a": Result(id="a", problem="a", end="accepted", speedups={"eager": 4.0, "compile": 2.0}, tier="timed", device="GPU X"),
+    "b": Result(id="b", problem="b", end="accepted", speedups={"eager": 1.0}, tier="timed", device="GPU X"),
+    "c": Result(id="c", problem="c", end="refused", reasons=("it is | wrong",), speedups={}),
+    "d": Result(id="d", problem="d", end="broken", reasons=("constant",)),
+}
+
+
+def test_figures_are_over_problems_that_can_be_judged() -> None:
+    table = make_table(ASKED, RESULTS)
+    assert (table.total, table.judged, table.correct, table.broken, table.missing) == (5, 3, 2, 1, 1)
+    eager, compiled, best = table.against
+    assert (eager.baseline, eager.timed) == ("eager", 2)
+    assert eager.fast["0"] == pytest.approx(2 / 3)
+    assert eager.fast["1"] == pytest.approx(1 / 3)   # 1.0 is not above 1
+    assert eager.mean_of_all == pytest.approx(4 ** (1 / 3))
+    assert eager.mean_of_correct == pytest.approx(2.0)
+    assert (compiled.timed, compiled.mean_of_correct) == (1, pytest.approx(2.0))
+    assert best.mean_of_correct == pytest.approx(math.sqrt(2.0))  # 2.0 over torch.compile, 1.0 over eager
+
+
+def test_each_problem_has_a_row() -> None:
+    table = make_table(ASKED, RESULTS)
+    rows = {row.name: row for row in table.problems}
+    assert rows["a"].speedups == {"eager": 4.0, "compile": 2.0, "best": 2.0}
+    assert (rows["d"].broken, rows["d"].correct, rows["d"].reasons) == (True, False, ("constant",))
+    assert rows["e"].reasons == ("no result yet",)
+    text = markdown(table)
+    assert "| a | accepted | 4.00× | 2.00× | 2.00× |" in text
+    assert "it is / wrong" in text                    # a bar would end the cell
+    widths = {line.count("|") for line in text.splitlines() if line.startswith("| ") and "fast_" not in line and "%" not in line[:20]}
+    assert len(widths) <= 2
+
+
+def test_an_empty_run_has_no_means() -> None:
+    table = make_table(ASKED, {})
+    assert (table.judged, table.missing, table.against, table.predicted_mean) == (0, 5, (), None)
+    assert "0 of 0 correct" in markdown(table)
+
+
+def test_a_run_s_folder_keeps_each_result_once(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "out")
+    folder.begin(ASKED)
+    folder.add(RESULTS["a"])
+    assert folder.add(RESULTS["a"].model_copy(update={"end": "refused"})).end == "accepted"
+    folder.keep_unfinished([Result(id="b", problem="b", end="failed", reasons=("the GPU is gone",)), RESULTS["a"]])
+    with (tmp_path / "out" / "results.jsonl").open("ab") as file:
+        file.write(b'{"sha256": "torn')               # by a kill
+    again = RunFolder.open(tmp_path / "out")
+    assert list(again.results()) == ["a"]
+    assert list(again.unfinished()) == ["b"]
+    again.add(RESULTS["c"])
+    table = read_table(tmp_path / "out")
+    assert [row.end for row in table.problems] == ["accepted", "failed", "refused", None, None]
+    assert table.missing == 3
+    assert json.loads(table.model_dump_json())["problems"][1]["reasons"] == ["the GPU is gone"]
+
+
+def test_a_folder_goes_on_with_its_own_run_only(tmp_path: Path) -> None:
+    RunFolder(tmp_path).begin(ASKED)
+    RunFolder(tmp_path).begin(ASKED)
+    with pytest.raises(BadInput, match=r"holds another run \(its settings differ\)"):
+        RunFolder(tmp_path).begin(ASKED.model_copy(update={"settings": Settings(policy="strict")}))
+    with pytest.raises(BadInput, match="holds no benchmark's run"):
+        RunFolder.open(tmp_path / "other")
