@@ -7,6 +7,7 @@ Where to look next: `bench/run.py`, `bench/table.py` (what the commands call), `
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -125,13 +126,26 @@ def verify(
 @report_errors()
 def table(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `bench run` or `bench verify` has written to.")],
+    other: Annotated[Path | None, typer.Argument(metavar="DIR2", help="Another run, to be shown beside it.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page, which loads nothing.")] = None,
     as_json: AsJson = False, debug: Debug = False,
 ) -> None:  # fmt: skip
-    """Shows a run's figures as Markdown, or with --json as one object."""
+    """Shows a run's figures, or two runs', as Markdown, as a page, or with --json as one object (of two: {"runs": [...]})."""
     from stitchcuda.bench.table import markdown, read_table
 
-    found = read_table(folder)
-    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
+    folders = [folder, other] if other else [folder]
+    found = [read_table(place) for place in folders]
+    if html:
+        from stitchcuda.bench.page import bench_page
+        from stitchcuda.store.files import write_atomically
+
+        write_atomically(html, bench_page(found, [place.resolve().name for place in folders]))
+        print(f"{html} ({html.stat().st_size / 1e3:,.0f} kB)", file=sys.stderr)
+    if as_json:
+        tables = [json.loads(table.model_dump_json()) for table in found]
+        print(json.dumps(tables[0] if other is None else {"runs": tables}))
+    elif not html:
+        print("\n".join(map(markdown, found)), end="")
 
 
 def _visible(count: int) -> list[str]:

@@ -45,6 +45,11 @@ class Written(Record):
     log: Excerpt
 
 
+def page_style() -> str:
+    """The style sheet of all pages."""
+    return (_TEMPLATES / "page.css").read_text()
+
+
 def session_page(found: Findings) -> bytes:
     """The report of one session, as HTML."""
     makers = (
@@ -100,7 +105,7 @@ def _page(template: str, drawn: Sequence[Figure], **content: Any) -> bytes:
     text = _environment().get_template(template).render(
         figures={figure.id: figure for figure in drawn},
         drawings={figure.id: figure.drawing for figure in drawn if figure.traces},
-        style=Markup((_TEMPLATES / "page.css").read_text()),
+        style=Markup(page_style()),
         script=Markup(script),
         hashes=(_hash(script.encode()), packed_hash),
         plotly=packed,

@@ -46,7 +46,8 @@ def test_a_folder_s_references_are_its_files_with_a_model(tmp_path: Path) -> Non
 
 def test_a_table_s_references_are_written_out(tmp_path: Path) -> None:
     table = tmp_path / "tasks.jsonl"
-    table.write_text(json.dumps({"name": "gelu / big", "source": REFERENCE}) + "\n\n" + json.dumps({"source": REFERENCE}) + "\n")
+    lines = [json.dumps({"name": "gelu / big", "source": REFERENCE}), "", json.dumps({"source": REFERENCE}), ""]
+    table.write_text("\n".join(lines))
     found = read_problems("jsonl", table, tmp_path / "out")
     assert [problem.name for problem in found] == ["gelu-big", "3"]
     assert found[0].reference.read_text() == REFERENCE
@@ -65,23 +66,24 @@ def test_ids_that_are_none(text: str) -> None:
 
 def test_what_cannot_be_read_is_told_in_one_sentence(checkout: Path, tmp_path: Path) -> None:
     table = tmp_path / "bad.jsonl"
-    for text, said in (("{", "line 1 is no JSON"), ("[]", "line 1 is no JSON object"), ('{"name": "a"}', "line 1 has no reference")):
+    for text, said in (("{", "line 1 is no JSON"), ("[]", "is no JSON object"), ('{"name": "a"}', "has no reference")):
         table.write_text(text + "\n")
         with pytest.raises(BadInput, match=said):
             read_problems("jsonl", table, tmp_path)
     table.write_text((json.dumps({"name": "a", "source": REFERENCE}) + "\n") * 2)
-    for call, said in (
-        (lambda: read_problems("jsonl", table, tmp_path / "out"), "line 2: the name a is there already"),
-        (lambda: read_problems("kernelbench", tmp_path, tmp_path), "no checkout of KernelBench"),
-        (lambda: read_problems("kernelbench", checkout, tmp_path, levels=(7,)), "levels 1 to 4"),
-        (lambda: read_problems("kernelbench", checkout, tmp_path, levels=(1,), ids="77"), "has no problem 77"),
-        (lambda: read_problems("folder", tmp_path / "none", tmp_path), "is no folder"),
-        (lambda: read_problems("folder", checkout, tmp_path), "holds no problem"),
-        (lambda: read_problems("folder", checkout, tmp_path, levels=(1,)), "folder has no levels"),
-        (lambda: read_problems("table", checkout, tmp_path), "no source of problems"),
+    for source, path, levels, ids, said in (
+        ("jsonl", table, (), None, "line 2: the name a is there already"),
+        ("kernelbench", tmp_path, (), None, "no checkout of KernelBench"),
+        ("kernelbench", checkout, (7,), None, "levels 1 to 4"),
+        ("kernelbench", checkout, (1,), "77", "has no problem 77"),
+        ("kernelbench", checkout, (1,), "70-80", "has none of these problems"),
+        ("folder", tmp_path / "none", (), None, "is no folder"),
+        ("folder", checkout, (), None, "holds no problem"),
+        ("folder", checkout, (1,), None, "folder has no levels"),
+        ("table", checkout, (), None, "no source of problems"),
     ):
         with pytest.raises(BadInput, match=said):
-            call()
+            read_problems(source, path, tmp_path / "out", levels=levels, ids=ids)
 
 
 def test_pairs_of_a_published_table(tmp_path: Path) -> None:
@@ -111,7 +113,8 @@ def test_pairs_of_a_benchmark_s_run(checkout: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_of_work_folders(tmp_path: Path) -> None:
-    for name, files in {"a": ("model.py", "model_new.py"), "b": ("reference.py", "program.py"), "c": ("program.py",), "d": ()}.items():
+    folders = {"a": ("model.py", "model_new.py"), "b": ("reference.py", "program.py"), "c": ("program.py",), "d": ()}
+    for name, files in folders.items():
         (tmp_path / name).mkdir()
         for file in files:
             (tmp_path / name / file).write_text(PROGRAM)

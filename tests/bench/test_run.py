@@ -33,8 +33,8 @@ BROKEN = WORKING.replace("torch.relu(x * {factor} + 1).tanh()", "torch.zeros_lik
 
 def command(folder: Path, out: Path) -> list[str]:
     return [
-        sys.executable, "-m", "stitchcuda", "bench", "run", "folder", "--path", str(folder), "--out", str(out), "--device", "sim",
-        "--max-attempts", "1", "--json",
+        sys.executable, "-m", "stitchcuda", "bench", "run", "folder", "--path", str(folder), "--out", str(out),
+        "--device", "sim", "--max-attempts", "1", "--json",
     ]  # fmt: skip
 
 
