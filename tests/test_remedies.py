@@ -123,14 +123,13 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 # ---- flags
 
 OURS = {
-    "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume",
-    "--candidates": "optimize", "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor",
-    "--device": "resume", "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize",
-    "--json": "profile", "--loader": "docs add", "--max-attempts": "resume", "--max-gpu-seconds": "resume",
-    "--max-minutes": "resume",
-    "--max-tokens": "resume", "--mode": "docs search", "--model": "optimize", "--model-option": "optimize",
-    "--output": "report", "--policy": "optimize", "--precision": "optimize", "--predict-for": "optimize",
-    "--reference": "verify",
+    "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume", "--candidates": "optimize",
+    "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
+    "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize", "--ids": "bench run",
+    "--json": "profile", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
+    "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
+    "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
+    "--precision": "optimize", "--predict-for": "optimize", "--reference": "verify", "--references": "bench verify",
     "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, as_completed
 from pathlib import Path
 
-from stitchcuda.bench.programs import Pair
-from stitchcuda.bench.progress import Progress
+from stitchcuda.bench.programs import ExistingProgram
+from stitchcuda.bench.progress import BenchProgress
 from stitchcuda.bench.results import Asked, Result, RunFolder
 from stitchcuda.errors import BadInput, StitchError
 from stitchcuda.state import Settings
@@ -21,7 +21,7 @@ from stitchcuda.verify.reference.baselines import time_baselines
 
 
 def judge(
-    pairs: Sequence[Pair], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
+    pairs: Sequence[ExistingProgram], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
     at_once: int | None = None, tell: Callable[[str], None] = lambda line: None,
 ) -> RunFolder:  # fmt: skip
     """Judges the programs that have no result in the folder `out` yet, and returns the folder.
@@ -36,13 +36,13 @@ def judge(
     left = [pair for pair in pairs if pair.name not in known]
     facts = device_facts(settings.target)
     device = f"{facts.name}, driver {facts.driver}, torch {facts.torch}" if settings.target == "cuda" else "simulator"
-    progress, unfinished = Progress(len(pairs), [*known.values()], tell), dict[str, Result]()
+    progress, unfinished = BenchProgress(len(pairs), [*known.values()], tell), dict[str, Result]()
     with VerifierPool(
         at_once=at_once, gpus=gpus, target=settings.target, policy=settings.policy, precision=settings.precision,
         gpu_memory_gb=settings.gpu_memory_gb,
     ) as pool:  # fmt: skip
         progress.begin(pool.at_once)
-        submitted: dict[Future[Verdict], Pair] = {}
+        submitted: dict[Future[Verdict], ExistingProgram] = {}
         for pair in left:
             submitted[_submit(pool, pair)] = pair
         for future in as_completed(submitted):
@@ -56,7 +56,7 @@ def judge(
     return folder
 
 
-def _submit(pool: VerifierPool, pair: Pair) -> Future[Verdict]:
+def _submit(pool: VerifierPool, pair: ExistingProgram) -> Future[Verdict]:
     """Has a program judged; what is no program gets its verdict here."""
     ended: Future[Verdict] = Future()
     if pair.reference is None:
@@ -70,7 +70,7 @@ def _submit(pool: VerifierPool, pair: Pair) -> Future[Verdict]:
     return pool.submit(pair.program, pair.reference)
 
 
-def _result(pair: Pair, judged: Future[Verdict], device: str, settings: Settings, out: Path) -> Result:
+def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, settings: Settings, out: Path) -> Result:
     program = str(pair.program.relative_to(out.resolve()) if pair.program.is_relative_to(out.resolve()) else pair.program)
     known = Result(id=pair.name, problem=pair.name, end="failed", claimed=pair.claimed, device=device, program=program)
     try:
@@ -93,7 +93,7 @@ def _result(pair: Pair, judged: Future[Verdict], device: str, settings: Settings
     })  # fmt: skip
 
 
-def _speedups(verdict: Verdict, pair: Pair, settings: Settings) -> dict[str, float]:
+def _speedups(verdict: Verdict, pair: ExistingProgram, settings: Settings) -> dict[str, float]:
     """The program's speed-up over each baseline whose outputs agree with the reference."""
     assert verdict.speedup is not None
     assert pair.reference is not None

@@ -28,7 +28,7 @@ _CLAIM_FIELDS = ("claimed", "speedup", "score_default")
 _SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_(\d+)_kernel\.py")
 
 
-class Pair(Record):
+class ExistingProgram(Record):
     """A program and its reference. `reference` is None where it could not be found: `why` says so."""
 
     name: str
@@ -40,12 +40,12 @@ class Pair(Record):
 
 def read_pairs(
     kind: str, path: Path, into: Path, *, references: Path | None = None, ids: str | None = None
-) -> list[Pair]:
+) -> list[ExistingProgram]:
     """Returns the programs of a set, in its order.
 
     `kind`: one of KINDS. `path`: "pairs": a folder of folders that hold reference.py (or model.py) and a program; "jsonl": a
     table with the texts of both in each line, such as CUDA-L1 publishes; "kernelbench": a run's folder of
-    level_L_problem_P_sample_S_kernel.py, with `references`, the checkout; "sessions": a workspace. Texts are written to the
+    programs as its scripts write them, with `references`, the checkout; "sessions": a workspace. Texts are written to the
     folder `into`. `ids`: which ones, by the number of their problem, or by place (from 1) where names have none. Raises
     `BadInput`.
     """
@@ -73,7 +73,7 @@ def read_pairs(
     ]
 
 
-def _in_folders(path: Path) -> Iterator[Pair]:
+def _in_folders(path: Path) -> Iterator[ExistingProgram]:
     for folder in sorted(child for child in path.iterdir() if child.is_dir()):
         reference = next((folder / name for name in _REFERENCES if (folder / name).is_file()), None)
         program = next((folder / name for name in _PROGRAMS if (folder / name).exists()), None)
@@ -82,10 +82,10 @@ def _in_folders(path: Path) -> Iterator[Pair]:
         if program.name == "model_new.py" and (folder / "kernels").is_dir():
             program = folder               # a program's folder with the reference in it
         why = "" if reference else f"{folder} has no reference.py"
-        yield Pair(name=file_name(folder.name), program=program.resolve(), reference=reference, why=why)
+        yield ExistingProgram(name=file_name(folder.name), program=program.resolve(), reference=reference, why=why)
 
 
-def _in_table(path: Path, into: Path) -> Iterator[Pair]:
+def _in_table(path: Path, into: Path) -> Iterator[ExistingProgram]:
     names: set[str] = set()
     for number, row in read_rows(path):
         reference, program = text_in(row, _REFERENCE_FIELDS), text_in(row, _PROGRAM_FIELDS)
@@ -100,7 +100,7 @@ def _in_table(path: Path, into: Path) -> Iterator[Pair]:
         for which, text in (("reference", reference), ("program", program)):
             if text is not None and not (files[which].is_file() and files[which].read_text(encoding="utf-8") == text):
                 write_atomically(files[which], text.encode())
-        yield Pair(
+        yield ExistingProgram(
             name=name, program=files["program"].resolve(), reference=files["reference"].resolve() if reference else None,
             claimed=_claim(row), why="" if reference else f"{path} line {number} has no reference",
         )  # fmt: skip
@@ -111,21 +111,21 @@ def _claim(row: dict[str, object]) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def _of_kernelbench(path: Path, checkout: Path) -> Iterator[Pair]:
+def _of_kernelbench(path: Path, checkout: Path) -> Iterator[ExistingProgram]:
     samples = ((_SAMPLE.fullmatch(file.name), file) for file in path.iterdir())
     for (level, problem, sample), file in sorted((tuple(map(int, match.groups())), file) for match, file in samples if match):
         place = levels_folder(checkout, level)
         reference = next(iter(sorted(place.glob(f"{problem}_*.py"))), None)
         stem = reference.stem if reference else str(problem)
         why = "" if reference else f"{place} has no problem {problem}"
-        yield Pair(
+        yield ExistingProgram(
             name=file_name(f"level{level}-{stem}-sample{sample}"), program=file.resolve(),
             reference=reference.resolve() if reference else None, why=why,
         )  # fmt: skip
 
 
-def _of_sessions(path: Path) -> Iterator[Pair]:
+def _of_sessions(path: Path) -> Iterator[ExistingProgram]:
     for session in sessions(path):
         if program := session.program:
             reference = session.home.prepared(session.record) / session.record.reference_name
-            yield Pair(name=session.name, program=program, reference=reference, claimed=session.outcome().speedup)
+            yield ExistingProgram(name=session.name, program=program, reference=reference, claimed=session.outcome().speedup)

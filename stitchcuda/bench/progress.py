@@ -12,7 +12,7 @@ from stitchcuda.bench.results import Result
 from stitchcuda.counts import counted
 
 
-class Progress:
+class BenchProgress:
     """Counts results. `known`: those of earlier runs, which are not told again."""
 
     def __init__(self, total: int, known: Sequence[Result], tell: Callable[[str], None]) -> None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from stitchcuda.bench.problem_worker import Order
 from stitchcuda.bench.problems import Problem
-from stitchcuda.bench.progress import Progress
+from stitchcuda.bench.progress import BenchProgress
 from stitchcuda.bench.results import Asked, Result, RunFolder
 from stitchcuda.state import Settings
 
@@ -42,7 +42,7 @@ def run(
     folder.begin(Asked(kind="run", source=source, path=str(path.resolve()), problems=names, settings=settings))
     known = folder.results()
     waiting = deque(problem for problem in problems if problem.name not in known)
-    progress = Progress(len(problems), [*known.values()], tell)
+    progress = BenchProgress(len(problems), [*known.values()], tell)
     places: list[str | None] = [*gpus] or [None]
     on_gpu = settings.target == "cuda"
     count = at_once or (_BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
