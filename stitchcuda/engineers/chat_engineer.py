@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,7 +23,16 @@ from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExce
 from stitchcuda.engineers.draft_in_progress import DraftInProgress
 from stitchcuda.engineers.draft_reply import DraftReply, LookReply
 from stitchcuda.engineers.metered_chat import MeteredChat
-from stitchcuda.engineers.prompt import LOOKED, LOOKS, PromptBudget, coder_prompt, look_results, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import (
+    LOOK_LIMITS,
+    LOOKED,
+    LOOKS,
+    PromptBudget,
+    coder_prompt,
+    look_results,
+    planner_prompt,
+    verifier_prompt,
+)
 from stitchcuda.engineers.reply import Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Task
@@ -38,6 +48,7 @@ REPAIRS = 3
 # The most characters of the model's texts beside its code: later prompts repeat them.
 TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
+FORMS = {"compile": "compile", "check": "check", "bench": "bench [KERNEL]", "profile": "profile KERNEL", "docs": "docs QUERY"}
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
@@ -74,12 +85,15 @@ class ChatEngineer:
         chat = chats[assignment.candidate % len(chats)]
         draft = DraftInProgress(assignment.program, assignment.last.files if assignment.last else None)
 
+        used: Counter[str] = Counter()
+
         def render(budget: PromptBudget) -> str:
             draft.restart()
+            used.clear()
             return coder_prompt(assignment, budget)
 
         def look(reply: DraftReply) -> Looking | None:
-            return Looking(_looks_to_do(assignment, reply, draft.files), draft.describe()) if reply.looks else None
+            return Looking(_looks_to_do(assignment, reply, draft.files, used), draft.describe()) if reply.looks else None
 
         reply = _Conversation(chat, "coder", assignment.about).run(render, None, draft.read, look)
         if reply.exhausted:
@@ -192,11 +206,16 @@ def _usable_text(answer: ChatAnswer) -> str:
     return answer.text
 
 
-def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[], str]:
-    """Returns a function that carries out the coder's looks and returns their results, each after LOOKED."""
+def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files, used: Counter[str]) -> Callable[[], str]:
+    """Returns a function that carries out the coder's looks and returns their results, each after LOOKED. `used`: how often
+    each tool was used for this draft; these looks are counted at once."""
+    counted = []
+    for look in reply.looks[:MOST_LOOKED_AT]:
+        used[look.tool] += 1
+        counted.append((look, used[look.tool]))
 
     def look_all() -> str:
-        found = [_look_up(assignment, look, files) for look in reply.looks[:MOST_LOOKED_AT]]
+        found = [_look_up(assignment, look, files, number) for look, number in counted]
         if len(reply.looks) > MOST_LOOKED_AT:
             found.append(("the rest", f"{MOST_LOOKED_AT} things are looked at, at once: ask for the others in another look."))
         return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found)
@@ -204,19 +223,29 @@ def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files) -> Cal
     return look_all
 
 
-def _look_up(assignment: Assignment, look: LookReply, files: Files) -> tuple[str, str]:
-    """Carries out one look; returns a heading that names it, and its result."""
+def _look_up(assignment: Assignment, look: LookReply, files: Files, number: int) -> tuple[str, str]:
+    """Carries out one look; returns a heading that names it, and its result. `number`: the tool's uses for this draft."""
     argument = " ".join(look.argument.replace("#", " ").split())[:ARGUMENT]
     if look.tool == "read":
         return _read_file(look.argument.strip(), files)
-    if assignment.look is not None and look.tool == "compile":
-        return "compile", assignment.look.compile(files)
-    if assignment.look is not None and look.tool == "profile":
-        return f"profile {argument}", assignment.look.profile(argument)
-    if assignment.look is not None and look.tool == "docs":
-        return f"docs {argument}", assignment.look.docs(argument)
-    tool = look.tool[:ARGUMENT]
-    return tool, f"There is no tool {tool!r}: compile, read FILE [FROM-TO], profile KERNEL, docs QUERY."
+    tools = assignment.look.tools if assignment.look is not None else ()
+    if assignment.look is None or look.tool not in tools:
+        tool = look.tool[:ARGUMENT]
+        return tool, f"There is no tool {tool!r} here: {', '.join(('read FILE [FROM-TO]', *(FORMS[name] for name in tools)))}."
+    limit = LOOK_LIMITS.get(look.tool, 0)
+    if limit and number > limit:
+        return look.tool, f"It may be used {limit} times for one draft, and was: hand the draft in."
+    head = f"{look.tool} {argument}".strip() + (f" ({number} of {limit})" if limit else "")
+    match look.tool:
+        case "compile":
+            return head, assignment.look.compile(files)
+        case "check":
+            return head, assignment.look.check(files)
+        case "bench":
+            return head, assignment.look.bench(argument, files)
+        case "profile":
+            return head, assignment.look.profile(argument)
+    return head, assignment.look.docs(argument)
 
 
 def _read_file(argument: str, files: Files) -> tuple[str, str]:

@@ -162,7 +162,7 @@ def test_what_is_not_taken_is_asked_for_with_its_base_and_the_nearest_lines() ->
 
 
 def test_files_beside_a_look_stay() -> None:
-    last = {"model_new.py": "class ModelNew: ...\n", "kernels/a.cu": "int a;\n"}
+    last: dict[str, str | bytes] = {"model_new.py": "class ModelNew: ...\n", "kernels/a.cu": "int a;\n"}
     draft = DraftInProgress({"model_new.py": "class ModelNew: ...\n"}, last)
     draft.read("First.\n```kernels/b.cu\nint b;\n```\n```look\ncompile\n```\n")
     assert "kernels/b.cu" in draft.describe()
