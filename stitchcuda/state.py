@@ -233,6 +233,7 @@ class CheckResult(Record):
     vendor_by_torch: float = 0.0           # part of the vendor's share that torch's operators launch, not own code
     label: str = ""                        # by the policy, if it is accepted: "small own share", "host-only" or ""
     elsewhere: int = 0                     # work outside of own kernels in one call: bytes on the simulator, ns on a GPU
+    own_bytes: int = 0                     # bytes that own kernels moved in one call (simulator)
     boundary: int = 0                      # part of it: copies into and out of a replayed CUDA graph's memory (simulator)
     whole: int = 0                         # the reference's work in one call, in the same unit; 0: unknown
     significands: tuple[tuple[str, int], ...] = ()  # bits that the reference's products and convolutions carry, by operator

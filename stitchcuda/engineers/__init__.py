@@ -43,8 +43,17 @@ class Brief:
 class Look(Protocol):
     """What a coder may look up before it writes. Each method returns text: a sentence where there is nothing to show."""
 
+    tools: tuple[str, ...]               # names of those methods that have something to show in this session
+
     def compile(self, files: Files) -> str:
-        """Compiles the program with these files; returns the errors, or registers and shared memory of each kernel."""
+        """Compiles the program with these files for the session's target; returns the errors, or what each kernel needs."""
+
+    def check(self, files: Files) -> str:
+        """Judges the program with these files as a draft is judged: is it correct? It is no attempt."""
+
+    def bench(self, kernel: str, files: Files) -> str:
+        """Times a call of the program with these files, or the kernels whose names contain `kernel`, on the GPU; on the
+        simulator, counts the bytes that a call moves."""
 
     def profile(self, kernel: str) -> str:
         """Lines of the profiles of the program and of the last draft that contain `kernel`, in any case."""

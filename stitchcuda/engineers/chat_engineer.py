@@ -1,8 +1,9 @@
 """Implements an engineer by chat models: one conversation per plan, draft and review.
 
 Each conversation renders a prompt, reads the answer and turns it into a record. A malformed reply gets REPAIRS more tries in
-which the model sees what is wrong, then `Unusable` is raised. A coder may look things up LOOKS times before it writes. A prompt
-that does not fit into the model's context window is shortened twice. No other model is tried when one fails.
+which the model sees what is wrong, then `Unusable` is raised; no attempt is counted for them. A coder may look things up LOOKS
+times before it writes. A prompt that does not fit into the model's context window is shortened twice. No other model is tried
+when one fails.
 
 Where to look next: `engineers/prompt.py` (prompts), `engineers/reply.py` (replies), `engineers/metered_chat.py` (calls).
 """
@@ -11,15 +12,28 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExceeded, Message
+from stitchcuda.engineers.draft_in_progress import DraftInProgress
+from stitchcuda.engineers.draft_reply import DraftReply, LookReply
 from stitchcuda.engineers.metered_chat import MeteredChat
-from stitchcuda.engineers.prompt import LOOKED, LOOKS, PromptBudget, coder_prompt, look_results, planner_prompt, verifier_prompt
-from stitchcuda.engineers.reply import DraftReply, LookReply, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
+from stitchcuda.engineers.prompt import (
+    LOOK_LIMITS,
+    LOOKED,
+    LOOKS,
+    PromptBudget,
+    coder_prompt,
+    look_results,
+    planner_prompt,
+    verifier_prompt,
+)
+from stitchcuda.engineers.reply import Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Task
 
@@ -30,10 +44,11 @@ LINES = r"(?P<first>\d{1,6})\s*-\s*(?P<last>\d{1,6})?"
 READ = re.compile(rf"[`\"']?(?:\./)?(?P<path>[^`\"':]{{1,200}}?)[`\"']?(?:(?::|\s)\s*{LINES})?[`\"'\s]*")
 NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
 SMALLER = 0.6  # factor on every section's tokens, each time that the prompt did not fit into the context window
-REPAIRS = 1
+REPAIRS = 3
 # The most characters of the model's texts beside its code: later prompts repeat them.
 TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
+FORMS = {"compile": "compile", "check": "check", "bench": "bench [KERNEL]", "profile": "profile KERNEL", "docs": "docs QUERY"}
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
@@ -68,24 +83,24 @@ class ChatEngineer:
     def write(self, assignment: Assignment) -> Draft:
         chats = self._chats["coder"]
         chat = chats[assignment.candidate % len(chats)]
-        base = assignment.last.files if assignment.last else assignment.program
+        draft = DraftInProgress(assignment.program, assignment.last.files if assignment.last else None)
 
-        def read(text: str) -> tuple[DraftReply, Files]:
-            reply = DraftReply.from_text(text)
-            files = reply.apply_to(assignment.program if reply.afresh else base)
-            if not reply.looks:
-                _check_draft(reply, files, assignment, base)
-            return reply, files
+        used: Counter[str] = Counter()
 
-        def look(parsed: tuple[DraftReply, Files]) -> Callable[[], str] | None:
-            return _looks_to_do(assignment, *parsed) if parsed[0].looks else None
+        def render(budget: PromptBudget) -> str:
+            draft.restart()
+            used.clear()
+            return coder_prompt(assignment, budget)
 
-        conversation = _Conversation(chat, "coder", assignment.about)
-        reply, files = conversation.run(lambda budget: coder_prompt(assignment, budget), None, read, look)
-        note = _shortened(reply.note, SENTENCE)
+        def look(reply: DraftReply) -> Looking | None:
+            return Looking(_looks_to_do(assignment, reply, draft.files, used), draft.describe()) if reply.looks else None
+
+        reply = _Conversation(chat, "coder", assignment.about).run(render, None, draft.read, look)
         if reply.exhausted:
-            return Draft(files={}, note=note, exhausted=_shortened(reply.exhausted, SENTENCE), engineer=chat.name)
-        task = assignment.task
+            why = _shortened(reply.exhausted, SENTENCE)
+            return Draft(files={}, note=_shortened(reply.note, SENTENCE), exhausted=why, engineer=chat.name)
+        note = _shortened(draft.note, SENTENCE)
+        task, files = assignment.task, dict(draft.files)
         files["program.json"] = manifest_with_task(files, assignment.program, task.id, note or task.strategy)
         return Draft(files=files, note=note, engineer=chat.name)
 
@@ -109,6 +124,14 @@ class ChatEngineer:
         )
 
 
+@dataclass(frozen=True)
+class Looking:
+    """What a reply asks to see: `carry_out` returns the results, each after LOOKED; `kept` says what became of its files."""
+
+    carry_out: Callable[[], str]
+    kept: str
+
+
 class _Conversation:
     """The turns of one role about one plan or attempt. Calls are numbered: a node that runs again finds their replies so."""
 
@@ -121,12 +144,13 @@ class _Conversation:
         render: Callable[[PromptBudget], str],
         schema: type[Reply] | None,
         read: Callable[[str], T],
-        look: Callable[[T], Callable[[], str] | None] = lambda parsed: None,
+        look: Callable[[T], Looking | None] = lambda parsed: None,
     ) -> T:
         """Calls the model until its answer can be used, and returns `read(answer)`.
 
-        `read` raises `Malformed` for an answer that cannot be used. Where `look` returns a function for what was read, the text
-        of that function is shown to the model, which is called again. Raises `Unusable` after REPAIRS repairs or too many
+        `read` raises `Malformed` for an answer that cannot be used. Where `look` returns something for what was read, the
+        results are shown to the model, which is called again. Where the turns do not fit into the model's context window,
+        `render` is called again and all of them are forgotten. Raises `Unusable` after REPAIRS repairs or too many
         looks, and `Unavailable` for a prompt that does not fit even when shortened.
         """
         scale, looks, repairs = 1.0, 0, 0
@@ -152,18 +176,20 @@ class _Conversation:
             except Malformed as error:
                 repairs += 1
                 if repairs > REPAIRS:
-                    text = f"{self._chat.name} answered as {self._role} in a form that cannot be used: {error}"
+                    first = str(error).partition("\n")[0]
+                    text = f"{self._chat.name} answered as {self._role} in a form that cannot be used: {first}"
                     raise Unusable(text) from error
                 log.info("%s: malformed reply as %s, asking once more: %s", self._chat.name, self._role, error)
                 shown = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
-                repair = f"Your reply could not be used: {error}\nReply again, complete and in the required form."
+                repair = f"Your reply could not be used: {error}\n{error.again}"
                 messages += [Message("assistant", shown or "(empty)"), Message("user", repair)]
                 continue
             if todo is None:
                 return parsed
             looks += 1
-            seen = self._chat.transcript.record_once(f"look-{self._about}-{self._ordinal}", todo)
+            seen = self._chat.transcript.record_once(f"look-{self._about}-{self._ordinal}", todo.carry_out)
             results = look_results(seen, LOOKS - looks, PromptBudget(self._chat.counter, scale))
+            results += f"\n{todo.kept}" if todo.kept else ""
             messages += [Message("assistant", answer.text), Message("user", results)]
             if looks > LOOKS:
                 raise Unusable(f"{self._chat.name} looked {looks} times and wrote nothing")
@@ -180,11 +206,16 @@ def _usable_text(answer: ChatAnswer) -> str:
     return answer.text
 
 
-def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[], str]:
-    """Returns a function that carries out the coder's looks and returns their results, each after LOOKED."""
+def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files, used: Counter[str]) -> Callable[[], str]:
+    """Returns a function that carries out the coder's looks and returns their results, each after LOOKED. `used`: how often
+    each tool was used for this draft; these looks are counted at once."""
+    counted = []
+    for look in reply.looks[:MOST_LOOKED_AT]:
+        used[look.tool] += 1
+        counted.append((look, used[look.tool]))
 
     def look_all() -> str:
-        found = [_look_up(assignment, look, files) for look in reply.looks[:MOST_LOOKED_AT]]
+        found = [_look_up(assignment, look, files, number) for look, number in counted]
         if len(reply.looks) > MOST_LOOKED_AT:
             found.append(("the rest", f"{MOST_LOOKED_AT} things are looked at, at once: ask for the others in another look."))
         return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found)
@@ -192,19 +223,29 @@ def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files) -> Cal
     return look_all
 
 
-def _look_up(assignment: Assignment, look: LookReply, files: Files) -> tuple[str, str]:
-    """Carries out one look; returns a heading that names it, and its result."""
+def _look_up(assignment: Assignment, look: LookReply, files: Files, number: int) -> tuple[str, str]:
+    """Carries out one look; returns a heading that names it, and its result. `number`: the tool's uses for this draft."""
     argument = " ".join(look.argument.replace("#", " ").split())[:ARGUMENT]
     if look.tool == "read":
         return _read_file(look.argument.strip(), files)
-    if assignment.look is not None and look.tool == "compile":
-        return "compile", assignment.look.compile(files)
-    if assignment.look is not None and look.tool == "profile":
-        return f"profile {argument}", assignment.look.profile(argument)
-    if assignment.look is not None and look.tool == "docs":
-        return f"docs {argument}", assignment.look.docs(argument)
-    tool = look.tool[:ARGUMENT]
-    return tool, f"There is no tool {tool!r}: compile, read FILE [FROM-TO], profile KERNEL, docs QUERY."
+    tools = assignment.look.tools if assignment.look is not None else ()
+    if assignment.look is None or look.tool not in tools:
+        tool = look.tool[:ARGUMENT]
+        return tool, f"There is no tool {tool!r} here: {', '.join(('read FILE [FROM-TO]', *(FORMS[name] for name in tools)))}."
+    limit = LOOK_LIMITS.get(look.tool, 0)
+    if limit and number > limit:
+        return look.tool, f"It may be used {limit} times for one draft, and was: hand the draft in."
+    head = f"{look.tool} {argument}".strip() + (f" ({number} of {limit})" if limit else "")
+    match look.tool:
+        case "compile":
+            return head, assignment.look.compile(files)
+        case "check":
+            return head, assignment.look.check(files)
+        case "bench":
+            return head, assignment.look.bench(argument, files)
+        case "profile":
+            return head, assignment.look.profile(argument)
+    return head, assignment.look.docs(argument)
 
 
 def _read_file(argument: str, files: Files) -> tuple[str, str]:
@@ -258,13 +299,3 @@ def check_plan(plan: PlanReply, brief: Brief) -> None:
         if task.predicted_ms < 0 or (task.predicted_ms > whole > 0):
             raise Malformed(f"predicted_ms of {task.name!r} is {task.predicted_ms:g}; the whole program takes {whole:g} ms")
         seen.add(task.name)
-
-
-def _check_draft(draft: DraftReply, files: Files, assignment: Assignment, base: Files) -> None:
-    for what, known in (("in the program now", assignment.program), ("in your last draft", base)):
-        if draft.files and _without_manifest(files) == _without_manifest(known):
-            raise Malformed(f"every file is the same as {what}: change something, or write `exhausted: why not`")
-
-
-def _without_manifest(files: Files) -> Files:
-    return {path: text for path, text in files.items() if path != "program.json"}

@@ -15,9 +15,9 @@ def describe_evidence(evidence: Evidence) -> str:
     """Returns the results of all tools, in the order in which they ran, one finding a line."""
     parts = [describe_build(evidence.build)]
     if evidence.check is not None:
-        parts.append(_check(evidence.check))
+        parts.append(describe_check(evidence.check))
     if evidence.timing is not None:
-        parts.append(_timing(evidence.timing))
+        parts.append(describe_timing(evidence.timing))
     parts += [_profile(profile) for profile in (evidence.system, evidence.kernels) if profile is not None]
     return "\n".join(part for part in parts if part)
 
@@ -37,7 +37,8 @@ def describe_build(build: BuildResult) -> str:
     return "\n".join([*lines, *(f"- {note}" for note in build.notes)])
 
 
-def _check(check: CheckResult) -> str:
+def describe_check(check: CheckResult) -> str:
+    """Returns a check as text: correct or not, why, each output with its error, shares of the work."""
     where = "on the CPU simulator" if check.tier == "simulated" else "on the GPU"
     if check.tier == "compiled":
         where = "(nothing ran)"
@@ -69,7 +70,8 @@ def _output(output: OutputError) -> str:
     return line + (f"; {output.note}" if output.note else "")
 
 
-def _timing(timing: TimingResult) -> str:
+def describe_timing(timing: TimingResult) -> str:
+    """Returns times of one call: the program, the one before it, eager; and the saving with its interval."""
     lines = [
         f"Time: {timing.program_ms:.4g} ms; the program before it {timing.previous_ms:.4g} ms, "
         f"eager {timing.reference_ms:.4g} ms ({timing.speedup:.2f}× over eager).",

@@ -60,6 +60,8 @@ GROWTHS = 3                                # tries to use up the tokens that a c
 LOOKED = "### look: "                      # separates the results of one look as they are recorded
 LOOKS = 4
 """How often a coder may look things up before it writes."""
+LOOK_LIMITS = {"check": 3, "bench": 3}
+"""How often a coder may use a tool that runs its draft, before it hands the draft in."""
 MOST_TASKS = 6
 MOST = 23_500                              # tokens of a prompt
 FIRST_MOST, AGAIN_MOST = 16_000, 20_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
@@ -189,6 +191,8 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
             "candidate": assignment.candidate,
             "angle": ANGLES[assignment.candidate % len(ANGLES)],
             "looks": LOOKS if assignment.look is not None else 0,
+            "look_tools": assignment.look.tools if assignment.look is not None else (),
+            "limits": LOOK_LIMITS,
         },
     )
 

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.reply import Malformed, program_path
+from stitchcuda.engineers.draft_files import program_path
+from stitchcuda.engineers.reply import Malformed
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Plan, Task, Work
 

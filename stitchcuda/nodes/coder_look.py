@@ -1,18 +1,22 @@
-"""Answers a coder's looks before it writes: compiles its files, shows profiles, searches documentation.
+"""Answers a coder's looks before it writes: compiles, checks or times its files, shows profiles, searches documentation.
 
-Results are text only: they are no verdict and do not become part of the attempt's evidence. How often a coder may look is
-limited in `engineers/prompt.py` (LOOKS).
+Results are text only: they are no verdict, no attempt, and no part of the attempt's evidence. How often a coder may look is
+limited in `engineers/prompt.py` (LOOKS, LOOK_LIMITS).
 
-Where to look next: `engineers/chat_engineer.py` (carries out looks), `nodes/documentation.py` (searches).
+Where to look next: `engineers/chat_engineer.py` (carries out looks), `nodes/local_tools.py` (the tools),
+`nodes/documentation.py` (searches).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.diagnosis import describe_build
+from stitchcuda.engineers.diagnosis import describe_build, describe_check, describe_timing
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import search_for_coder
-from stitchcuda.state import Attempt, Evidence, ProfileResult, State
+from stitchcuda.state import Attempt, CheckResult, Evidence, ProfileResult, State
 
 
 class ProgramLook:
@@ -20,21 +24,60 @@ class ProgramLook:
 
     def __init__(self, context: Context, state: State, last: Attempt | None) -> None:
         self._context, self._state, self._last = context, state, last
+        profiled = any(not found.skipped for _, found in self._profiles())
+        self.tools: tuple[str, ...] = ("compile", "check", "bench", *(["profile"] if profiled else []), "docs")
 
     def compile(self, files: Files) -> str:
-        found = self._context.tools.compile(self._context.program_folder(self._context.save_program(files)))
-        return describe_build(found)
+        return describe_build(self._context.tools.compile(self._folder(files)))
+
+    def check(self, files: Files) -> str:
+        found = self._judge(self._folder(files))
+        return found if isinstance(found, str) else describe_check(found)
+
+    def bench(self, kernel: str, files: Files) -> str:
+        folder = self._folder(files)
+        found = self._judge(folder)
+        if isinstance(found, str) or not found.ok:
+            return f"Not timed.\n{found if isinstance(found, str) else describe_check(found)}"
+        if self._context.settings.target != "cuda":
+            whole = "" if not kernel else " The simulator counts the whole call, not one kernel."
+            return (
+                f"One call: own kernels move {found.own_bytes:,} bytes in {counted(found.launches, 'launch')}, torch and "
+                f"libraries {found.elsewhere:,} bytes. Nothing is timed on the simulator.{whole}"
+            )
+        if kernel:
+            profile, _ = self._context.tools.profile_system(folder)
+            lines = _lines_about(profile, kernel)
+            return "\n".join(lines) or f"No line of the profile names {kernel!r}."
+        before = self._state["program"]
+        assert before is not None
+        timing = self._context.tools.time(folder, self._context.program_folder(before))
+        if timing is None:
+            return "Nothing was timed."
+        return "\n".join(timing.refused) if timing.refused else describe_timing(timing)
 
     def profile(self, kernel: str) -> str:
-        shown = [("the program now", self._state.get("system")), ("the program now", self._state.get("counters"))]
-        if self._last is not None:
-            evidence = self._context.load(Evidence, self._last.evidence)
-            shown += [("your last draft", evidence.system), ("your last draft", evidence.kernels)]
-        lines = [f"{what}, by {found.source}: {line}" for what, found in shown if found for line in _lines_about(found, kernel)]
+        profiles = self._profiles()
+        lines = [f"{what}, by {found.source}: {line}" for what, found in profiles for line in _lines_about(found, kernel)]
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
     def docs(self, query: str) -> str:
         return search_for_coder(query, self._context.settings.model)
+
+    def _folder(self, files: Files) -> Path:
+        return self._context.program_folder(self._context.save_program(files))
+
+    def _judge(self, folder: Path) -> CheckResult | str:
+        """Returns the judge's result on the drafts' questions; the compiler's errors where the program does not build."""
+        built = self._context.tools.compile(folder)
+        return self._context.tools.check(folder, self._context.settings.seeds) if built.ok else describe_build(built)
+
+    def _profiles(self) -> list[tuple[str, ProfileResult]]:
+        shown = [("the program now", self._state.get("system")), ("the program now", self._state.get("counters"))]
+        if self._last is not None:
+            evidence = self._context.load(Evidence, self._last.evidence)
+            shown += [("your last draft", evidence.system), ("your last draft", evidence.kernels)]
+        return [(what, found) for what, found in shown if found]
 
 
 def _lines_about(found: ProfileResult, kernel: str) -> list[str]:

@@ -67,7 +67,7 @@ class SessionTools(Protocol):
         """Builds several programs at once, with as many compilers as this machine can run."""
 
     def compile(self, program: Path) -> BuildResult:
-        """Compiles without linking: quick, and needs no GPU."""
+        """Compiles with the compiler of the session's target (nvcc without linking, or for the simulator): needs no GPU."""
 
     def check(self, program: Path, seeds: int) -> CheckResult: ...
 

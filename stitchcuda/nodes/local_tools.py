@@ -7,6 +7,7 @@ Where to look next: `verify/client.py` (the judge), `tools/build/nvcc.py`, `tool
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
 from stitchcuda.tools.build.build_pool import build_many
 from stitchcuda.tools.build.nvcc import build
+from stitchcuda.tools.build.simulated_build import compile_simulated
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.tools.profile.memory_errors import sanitize
 from stitchcuda.tools.profile.ncu import profile_kernels
@@ -31,6 +33,7 @@ class LocalTools:
 
     def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
         self._reference, self._settings, self._cache = reference, settings, cache
+        self._one_question = threading.Lock()  # a judge answers one thread at a time; candidates look side by side
 
     def device(self) -> DeviceFacts:
         return self._facts
@@ -55,10 +58,13 @@ class LocalTools:
         return build_many(programs, arch=self.device().arch, cache=self._cache, link=link, machine=True)
 
     def compile(self, program: Path) -> BuildResult:
+        if self._settings.target == "sim":
+            return compile_simulated(program, cache=self._cache)
         return build(program, arch=self.device().arch, cache=self._cache, link=False, machine=True)
 
     def check(self, program: Path, seeds: int) -> CheckResult:
-        return self._judge.check(program, seeds=seeds)
+        with self._one_question:
+            return self._judge.check(program, seeds=seeds)
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
         return self._judge.check_many(programs, seeds=seeds)
@@ -69,10 +75,12 @@ class LocalTools:
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         if self._settings.target != "cuda":
             return None
-        return self._judge.time(program, previous, twice=twice)
+        with self._one_question:
+            return self._judge.time(program, previous, twice=twice)
 
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
-        return profile_system(program, self._judge)
+        with self._one_question:
+            return profile_system(program, self._judge)
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         return profile_kernels(program, self._judge, system)

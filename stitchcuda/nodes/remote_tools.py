@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from stitchcuda.errors import DevicePending
 from stitchcuda.state import BuildResult, DeviceFacts
 from stitchcuda.tools.build.nvcc import build
+from stitchcuda.tools.build.simulated_build import compile_simulated
 
 ELSEWHERE = "elsewhere"
 NOT_THERE = "(By the compiler of another machine than the one that runs programs: headers that are missing here may be there.)"
@@ -29,6 +30,8 @@ class RemoteTools:
         return self._facts
 
     def compile(self, program: Path) -> BuildResult:
+        if self._facts.target == "sim":
+            return compile_simulated(program, cache=self._cache)
         found = build(program, arch=self._facts.arch, cache=self._cache, link=False, machine=True)
         return found if found.ok else found.model_copy(update={"log": f"{found.log.rstrip()}\n{NOT_THERE}"})
 

@@ -21,12 +21,20 @@ from tests.engineers.protocol_server import Request, serve
 class Seeing:
     """Implements `engineers.Look`."""
 
+    tools = ("compile", "check", "bench", "profile", "docs")
+
     def __init__(self) -> None:
         self.compiled: list[Files] = []
 
     def compile(self, files: Files) -> str:
         self.compiled.append(files)
         return "Build: ok."
+
+    def check(self, files: Files) -> str:
+        return f"Check: {files['kernels/r01.cu']!s}"
+
+    def bench(self, kernel: str, files: Files) -> str:
+        return f"{kernel or 'a call'} of {len(files)} files: 3 µs"
 
     def profile(self, kernel: str) -> str:
         return f"{kernel}: 31 % of the bandwidth"
@@ -96,14 +104,15 @@ def test_a_server_without_json_schema_is_asked_in_plain_text(tmp_path: Path, cap
 
 def test_a_coder_may_look_first(tmp_path: Path) -> None:
     reads = "read kernels/old.cu\nread kernels/old.cu 2-3\nread kernels/old.cu 9-\nread nowhere.cu"
-    wishes = f"compile\n{reads}\nprofile norm\ndocs cp.async.wait_group\nrun it"
+    wishes = f"compile\ncheck\nbench\nbench norm\n{reads}\nprofile norm\ndocs cp.async.wait_group\nrun it"
     found = ("1\n2\n3\n4\n```", "```\n2\n3\n```", "It has 4 lines", "no text file 'nowhere.cu'")
 
     def looking(request: Request) -> str:
         if len(request.turns) == 1:
             return f"{block('// a try')}```look\n{wishes}\n```\n"
         shown = request.turns[-1]
-        for seen in (*found, "Build: ok.", "norm: 31 %", "waits for the group", "no tool 'run'"):
+        results = ("### check (1 of 3)\nCheck: // a try", "a call of 4 files: 3 µs", "### bench norm (2 of 3)")
+        for seen in (*found, *results, "Build: ok.", "norm: 31 %", "waits for the group", "no tool 'run'"):
             assert seen in shown, seen
         assert "3 more times" in shown
         return block("// written")

@@ -420,12 +420,20 @@ def test_a_repair_after_a_look_still_shows_what_was_seen(tmp_path: Path) -> None
 class Compiler:
     """What a coder may look at, counting; it says something else each time, as another machine may."""
 
+    tools = ("compile", "docs")
+
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     def compile(self, files: Any) -> str:
         self.asked.append(f"compile {files['kernels/r01.cu'].strip()}")
         return f"registers: {11 + len(self.asked)}"
+
+    def check(self, files: Any) -> str:
+        raise AssertionError("nobody asked")
+
+    def bench(self, kernel: str, files: Any) -> str:
+        raise AssertionError("nobody asked")
 
     def profile(self, kernel: str) -> str:
         raise AssertionError("nobody asked")

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchcuda.engineers.reply import DraftReply, LookReply, Malformed, PlanReply, json_object, without_thinking
+from stitchcuda.engineers.draft_in_progress import DraftInProgress
+from stitchcuda.engineers.draft_reply import DraftReply, LookReply
+from stitchcuda.engineers.loose_json import json_object
+from stitchcuda.engineers.reply import Malformed, PlanReply, without_thinking
 from tests.engineers.metered_chats import block
 
 MODEL = "import torch\n\nclass ModelNew:\n    width = 4\n    depth = 4\n"
@@ -16,7 +19,9 @@ BASE: dict[str, str | bytes] = {"model_new.py": MODEL, "kernels/a.cu": "// a\n",
 
 
 def applied(text: str) -> dict[str, str | bytes]:
-    return DraftReply.from_text(text).apply_to(BASE)
+    draft = DraftInProgress(BASE, None)
+    draft.read(f"{text}\n```look\nread model_new.py\n```")  # so that a draft which changes nothing is read, too
+    return draft.files
 
 
 def edit(old: str, new: str) -> str:
@@ -35,9 +40,17 @@ def edit(old: str, new: str) -> str:
         "````kernels/b.cu\n// b\n````",
         "Here:\r\n```kernels/b.cu\r\n// b\r\n```\r\n",
         "Run `make`:\n```sh\nmake\n```\nand\n```kernels/b.cu\n// b\n```",
-        "```kernels/b.cu\n// first\n```\n```kernels/b.cu\n// b\n```",
+        "```kernels/b.cu\n// b\n```\n```kernels/b.cu\n// b\n```",
+        "~~~kernels/b.cu\n// b\n~~~",
+        "1. The kernel:\n   ```kernels/b.cu\n   // b\n   ```",
+        "````markdown\n```kernels/b.cu\n// b\n```\n````",
+        "```\nkernels/b.cu\n// b\n```",
+        "Here is kernels/b.cu:\n```cuda\n// b\n```",
     ],
-    ids=["bare", "language", "colon", "dot", "above", "heading", "four ticks", "CRLF", "beside a command", "twice: the last"],
+    ids=[
+        "bare", "language", "colon", "dot", "above", "heading", "four ticks", "CRLF", "beside a command", "twice the same",
+        "tildes", "in a list", "inside of Markdown", "first line", "at the end of a sentence",
+    ],
 )
 def test_where_a_fence_says_its_file(text: str) -> None:
     assert applied(text) == BASE | {"kernels/b.cu": "// b\n"}
@@ -45,9 +58,9 @@ def test_where_a_fence_says_its_file(text: str) -> None:
 
 def test_two_files_and_the_note_around_them() -> None:
     model = "**model_new.py**\n```python\nx = 1\n```\nIt pays."
-    reply = DraftReply.from_text(f"{block('// b', 'kernels/b.cu', note='I fused both.')}{model}")
-    assert reply.note == "I fused both. It pays."
-    assert reply.apply_to(BASE) == BASE | {"kernels/b.cu": "// b\n", "model_new.py": "x = 1\n"}
+    text = f"{block('// b', 'kernels/b.cu', note='I fused both.')}{model}"
+    assert DraftReply.from_text(text).note == "I fused both. It pays."
+    assert applied(text) == BASE | {"kernels/b.cu": "// b\n", "model_new.py": "x = 1\n"}
 
 
 def test_edits_that_fit_once() -> None:
@@ -66,7 +79,7 @@ def test_edits_that_fit_once() -> None:
         ("model_new.py", edit("", "x\n"), "does not fit"),
         ("model_new.py", "<<<<<<< SEARCH\n    width = 4\n=======\n    width = 8\n", "an edit of model_new.py is not closed"),
         ("model_new.py", edit("import torch\n", "") + "\n<<<<<<< SEARCH\n    width", "an edit of model_new.py is not closed"),
-        ("kernels/none.cu", edit("// a\n", "// b\n"), "there is no such file; write it whole"),
+        ("kernels/none.cu", edit("// a\n", "// b\n"), "there is no such file in the program now; write it whole"),
         ("model_new.py", "", "model_new.py cannot be removed"),
     ],
     ids=["not there", "twice there", "nothing to look for", "unclosed", "one of two unclosed", "no such file", "removed"],
@@ -165,7 +178,9 @@ def test_thinking_is_removed(text: str, left: str) -> None:
         'Sure: {"summary": "s", "n": {"x": 1}} as you wished.',
         '```json\n{"summary": "s", "n": {"x": 1}}\n```',
         '{\'not\': \'this\'} {"other": 1} {"summary": "s", "n": {"x": 1}}',
-        '{"summary": "s", "n": {"x": 1}} {"summary": "again"}',
+        '{"summary": "s", "n": {"x": 1}} {"summary": "s", "n": {"x": 1}}',
+        '{"summary": "s", // so\n "n": {"x": 1,},}',
+        '# as asked\n{"summary": "s", /* all\nof it */ "n": {"x": 1}}',
     ],
 )
 def test_a_json_object_in_a_text(text: str) -> None:
@@ -173,7 +188,7 @@ def test_a_json_object_in_a_text(text: str) -> None:
 
 
 def test_an_object_inside_of_a_cut_one_is_not_taken_for_it() -> None:
-    with pytest.raises(Malformed, match="not valid JSON"):
+    with pytest.raises(ValueError, match="not valid JSON"):
         json_object('{"summary": "s", "tasks": [{"name": "a"}, {"name"', ("summary", "tasks"))
     assert json_object('{"name": "a"}', ("summary",)) == {"name": "a"}, "whole, but another schema: pydantic says what it lacks"
 

@@ -132,7 +132,8 @@ def add_trace(result: CheckResult, trial: Trial, secret_inputs: SecretInputs, se
 def _shares(work: CallWork) -> dict[str, Any]:
     """The fields of a result that say who did a call's work."""
     return {
-        "own_share": work.own, "elsewhere": work.elsewhere, "boundary": min(work.boundary, work.elsewhere),
+        "own_share": work.own, "own_bytes": work.own_bytes, "elsewhere": work.elsewhere,
+        "boundary": min(work.boundary, work.elsewhere),
         "host_bytes": work.host_bytes, "vendor_share": work.vendor, "framework_share": work.framework,
         "vendor_by_torch": work.vendor_by_torch, "launches": work.launches,
         "host_seen": ("cuda_graph",) if work.replays else (),

@@ -96,6 +96,7 @@ class CallWork(Answer):
     framework: Share = 0.0                 # of torch's operators
     vendor_by_torch: Share = 0.0           # part of `vendor`: vendor libraries' work that torch's operators ask for
     elsewhere: Count = 0                   # bytes or ns of vendor libraries and torch's operators together
+    own_bytes: Count = 0                   # that own kernels moved (simulator)
     boundary: Count = 0                    # bytes of copies into and out of replayed graphs, part of `elsewhere`
     launches: Count = 0                    # of own kernels
     replays: Count = 0                     # of CUDA graphs that do most of the work outside of own kernels

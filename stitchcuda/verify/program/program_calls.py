@@ -164,6 +164,7 @@ class ProgramCalls:
             framework=framework / moved,
             vendor_by_torch=vendor / moved,  # the simulator runs no library that a program calls itself
             elsewhere=elsewhere,
+            own_bytes=own,
             boundary=boundary,
             launches=launched,
             replays=recorder.total("replay") if at_work else 0,
