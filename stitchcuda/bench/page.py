@@ -59,11 +59,11 @@ def curves(table: BenchTable) -> tuple[Curve, ...]:
         values = sorted(row.speedups[against.baseline] for row in table.problems if against.baseline in row.speedups)
         points, left = [(0.0, len(values) / table.judged)], len(values)
         for value in values:
-            points.append((min(value, _MOST), left / table.judged))
-            left -= 1
-            points.append((min(value, _MOST), left / table.judged))
-        points.append((_MOST, sum(value > _MOST for value in values) / table.judged))
-        path = " ".join(f"{x / _MOST * _WIDTH:.1f},{(1 - y) * _HEIGHT:.1f}" for x, y in points if x <= _MOST)
+            if value <= _MOST:
+                points += [(value, left / table.judged), (value, (left - 1) / table.judged)]
+                left -= 1
+        points.append((_MOST, left / table.judged))
+        path = " ".join(f"{x / _MOST * _WIDTH:.1f},{(1 - y) * _HEIGHT:.1f}" for x, y in points)
         found.append(Curve(baseline=against.baseline, path=path, colour=_COLOURS[against.baseline]))
     return tuple(found)
 
