@@ -217,6 +217,16 @@ class KernelRole(Record):
     note: str = ""
 
 
+class CallStep(Record):
+    """Something that one call of a program runs: a function of its own libraries, or an operator or kernel of others."""
+
+    who: Literal["own", "vendor", "framework"]
+    name: str                              # of the function or operator (simulator), of the kernel (GPU)
+    tensors: str = ""                      # own: those that it is given; else those that it makes (simulator)
+    times: int = 1                         # in a row
+    amount: int                            # of all of these: bytes moved (simulator), ns of device time (GPU)
+
+
 class CheckResult(Record):
     """Correctness on secret inputs, and shares of the work: own kernels, vendor libraries, framework."""
 
@@ -246,6 +256,7 @@ class CheckResult(Record):
     question_seconds: tuple[tuple[str, float], ...] = ()  # (question, seconds), in the order in which they were first asked
     notes: tuple[str, ...] = ()            # what was not checked, and why
     kernels: tuple[KernelRole, ...] = ()   # the program's own kernels, each left out in turn (last verification only)
+    steps: tuple[CallStep, ...] = ()       # the first that a call ran, in order
     host_seen: tuple[str, ...] = ()        # host-side features that the program used, such as "cuda_graph"
     protections: tuple[str, ...] = ()      # protections that the sandbox enforced
     unprotected: tuple[str, ...] = ()      # "NAME: why this machine denies it"

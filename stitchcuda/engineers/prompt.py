@@ -23,7 +23,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.codegen.emit import emit
 from stitchcuda.compiler.lower.lower import CannotLower, lower
-from stitchcuda.compiler.regions.contract import task_contract
 from stitchcuda.compiler.regions.cost import saving_ms
 from stitchcuda.compiler.regions.floor import Floor, program_floor, region_floors
 from stitchcuda.counts import counted
@@ -31,8 +30,9 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
+from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
+from stitchcuda.state import Evidence, Policy, Precision, Region
 
 PRECISIONS: dict[Precision, str] = {
     "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
@@ -171,7 +171,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         | {
             "task": task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy")}),
             "host": budget.fit(assignment.plan.host, "host"),
-            "regions": budget.fit(_task_regions(brief.graph, regions), "task regions"),
+            "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
             "form": "_binding.cc\n```" not in shown,  # no example of a binding where the program shows a whole one
             "kept": assignment.kept,
@@ -258,27 +258,6 @@ def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
-def _tensor_contract(spec: TensorSpec) -> str:
-    return f"{spec.name} {list(spec.shape)} {spec.dtype} strides {list(spec.strides)}"
-
-
-def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
-    """Returns the task's input and output tensors and the operators between them, for the first instance."""
-    if not regions:
-        return ""
-    found = task_contract(graph, regions)
-    many = max(len(region.nodes) for region in regions)
-    lines = [
-        f"### {', '.join(f'{region.id} ({region.title})' for region in regions)}",
-        f"in: {'; '.join(map(_tensor_contract, found.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(_tensor_contract, found.outputs)) or 'nothing'}",
-    ]
-    if many > 1:
-        scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
-        lines.append(f"{many} equal instances, in {', '.join(scopes)}; serve all with the same kernels. The first one:")
-    return "\n".join([*lines, "```", found.listing, "```"])
-
-
 def _describe_region(region: Region, saving: float, floor: Floor) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
     work = f"{counted(region.launches, 'launch')}, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
@@ -292,8 +271,8 @@ def _describe_region(region: Region, saving: float, floor: Floor) -> str:
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
-        f"in: {'; '.join(map(_tensor_contract, region.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(_tensor_contract, region.outputs)) or 'nothing'}",
+        f"in: {'; '.join(map(tensor_text, region.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(tensor_text, region.outputs)) or 'nothing'}",
         f"{work}.",
     ])  # fmt: skip
 
