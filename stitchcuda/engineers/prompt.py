@@ -29,6 +29,7 @@ from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
@@ -66,8 +67,9 @@ FIRST_MOST, AGAIN_MOST = 16_000, 20_000    # a coder's prompt grows up to this: 
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
-    "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1600,
-    "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
+    "present": 1300, "steps": 700, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
+    "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
+    "host": 1000,
 }  # fmt: skip
 """The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
 `tool` for each result of a tool, `read` for all files of one look together."""
@@ -133,7 +135,11 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
     floors = region_floors(regions, device, precision)
-    listed = [_describe_region(region, saving_ms(region, device), floors[region.id]) for region in regions]
+    serving = {region.id: task.id for task in brief.present.tasks for region in task.regions} if brief.present else {}
+    listed = [
+        _describe_region(region, saving_ms(region, device), floors[region.id], serving.get(region.id, ""))
+        for region in regions
+    ]
     views = len(brief.regions) - len(regions)
     if views:
         listed.append("Regions of pure views are left out: they cost nothing.")
@@ -170,6 +176,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         _common_values(brief, budget)
         | {
             "task": task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy")}),
+            "claim": task_claim(task.predicted_ms, assignment.plan.claimed),
             "host": budget.fit(assignment.plan.host, "host"),
             "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
@@ -199,6 +206,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
         _common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
+            "claim": task_claim(assignment.task.predicted_ms, assignment.plan.claimed),
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),
@@ -247,6 +255,17 @@ def _start_of_file(head: str, text: str, tokens: int, counter: TokenCounter) -> 
     return shown(count) if count else f"### {head}\n(Not shown, there was no room left: read it in another look.)"
 
 
+def _present(brief: Brief, budget: PromptBudget) -> str:
+    """Returns the program as it is: what is in it and what is left, then what a call ran."""
+    if brief.present is None:              # the reference could not be captured: there are no nodes to tell of
+        took = f" A call takes {milliseconds(brief.program_ms)} measured." if brief.program_ms is not None else ""
+        text = f"Tasks in it: {', '.join(brief.kept) or 'none'}.{took}"
+    else:
+        text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.baseline.eager_ms)
+    steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)
+    return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
+
+
 def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
     """Returns the built-in compiler's kernel files for a single region that has no kernel yet; {} where it cannot write any."""
     if len(regions) != 1 or regions[0].kind != "fusible" or regions[0].id in kept:
@@ -258,13 +277,15 @@ def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
-def _describe_region(region: Region, saving: float, floor: Floor) -> str:
+def _describe_region(region: Region, saving: float, floor: Floor, served_by: str) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
-    work = f"{counted(region.launches, 'launch')}, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
-    work += f", {_scaled(region.flops, 'FLOP')}"
+    work = f"{counted(region.launches, 'launch')}, {scaled(region.eager_bytes, 'B')} → {scaled(region.fused_bytes, 'B')}"
+    work += f", {scaled(region.flops, 'FLOP')}"
     if floor.ms:
         work += f"; floor {milliseconds(floor.ms)}, bound by {floor.binds}"
-    if region.kind == "fusible":
+    if served_by:
+        work += f". Own kernels of {served_by} serve it now: what is left there is in the program below"
+    elif region.kind == "fusible":
         work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
         work += f". The built-in compiler cannot write it: {region.reason}"
@@ -301,16 +322,10 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "reference": budget.fit(brief.reference, "reference"),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,
+        "present": _present(brief, budget),
         "profile": budget.fit("\n".join(brief.profile), "profile").splitlines(),
         "lessons": budget.fit("\n".join(brief.lessons), "lessons").splitlines(),
     }
-
-
-def _scaled(value: float, unit: str) -> str:
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
 
 
 @functools.cache

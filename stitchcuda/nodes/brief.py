@@ -14,6 +14,7 @@ from dataclasses import replace
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.prediction import Predictor, kept_attempts
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
 
 
@@ -27,11 +28,15 @@ def brief_of(state: State, context: Context) -> Brief:
     best = state.get("best")
     plans = state.get("plans", ())
     profiles = [found for found in (state.get("system"), state.get("counters")) if found and not found.skipped]
+    kept = kept_attempts(state, history)
+    checked = context.load(Evidence, kept[-1].evidence).check if kept else None
+    graph, regions = context.graph(baseline.capture), context.regions(baseline.regions)
+    predictor = Predictor(context.workspace.store, state, baseline, graph, regions)
     return Brief(
         settings=state["settings"],
         reference=context.source(),
-        graph=context.graph(baseline.capture),
-        regions=context.regions(baseline.regions),
+        graph=graph,
+        regions=regions,
         baseline=baseline,
         history=history,
         plans=tuple(context.load(Plan, digest) for digest in plans),
@@ -41,6 +46,8 @@ def brief_of(state: State, context: Context) -> Brief:
         program=context.files(program),
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
+        present=None if graph.opaque else predictor.describe(kept),
+        steps=checked.steps if checked else (),
         lessons=context.lines(state.get("lessons")),
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
