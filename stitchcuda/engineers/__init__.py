@@ -74,6 +74,7 @@ class Assignment:
     about: str = ""                      # the attempt's id: part of the ids of the model calls made for it
     candidate: int = 0                   # 0, 1, ... of the drafts that are written at once
     candidates: int = 1                  # how many are written at once
+    structure: str = ""                  # the name of the task's structure that this draft follows; "": the coder chooses
     look: Look | None = None
 
 

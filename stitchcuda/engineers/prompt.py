@@ -29,11 +29,12 @@ from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.plan_tree import plan_tree_text
 from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region
+from stitchcuda.state import Evidence, Policy, Precision, Region, Task
 
 PRECISIONS: dict[Precision, str] = {
     "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
@@ -67,8 +68,9 @@ FIRST_MOST, AGAIN_MOST = 16_000, 20_000    # a coder's prompt grows up to this: 
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
-    "present": 1300, "steps": 700, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
+    "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
     "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
+    "structure": 600,
     "host": 1000,
 }  # fmt: skip
 """The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
@@ -154,7 +156,7 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
             "kept": brief.kept,
             "finished": brief.finished,
             "program": budget.fit(program_text(brief.program, None, budget.tokens("overview"), budget.counter), "overview"),
-            "plans": brief.plans,
+            "tree": budget.fit(plan_tree_text(brief.plans, brief.history, brief.finished), "tree"),
             "record": budget.fit("\n".join(f"- {describe_attempt(attempt)}" for attempt in brief.history), "record"),
             "recurring": find_recurring_errors(brief.history),
             "notes": [budget.fit(note, "note") for note in brief.notes[-8:]],
@@ -165,7 +167,8 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
 
 
 def _coder(assignment: Assignment, budget: PromptBudget) -> str:
-    brief, task = assignment.brief, assignment.task
+    brief, task = assignment.brief, _with_shares(assignment.task, budget)
+    structure = next((found for found in task.structures if found.name == assignment.structure), None)
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
     counter, beyond = budget.counter, budget.beyond  # `beyond` is for the last draft if there is one, else for the program
@@ -175,8 +178,9 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         "coder",
         _common_values(brief, budget)
         | {
-            "task": task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy")}),
-            "claim": task_claim(task.predicted_ms, assignment.plan.claimed),
+            "task": task,
+            "structure": structure,
+            "claim": task_claim((structure or task).predicted_ms, assignment.plan.claimed),
             "host": budget.fit(assignment.plan.host, "host"),
             "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
@@ -194,10 +198,18 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
             "docs": budget.fit(assignment.docs, "docs"),
             "candidates": assignment.candidates,
             "candidate": assignment.candidate,
-            "angle": ANGLES[assignment.candidate % len(ANGLES)],
+            "angle": f"the structure {structure.name}" if structure else ANGLES[assignment.candidate % len(ANGLES)],
             "looks": LOOKS if assignment.look is not None else 0,
         },
     )
+
+
+def _with_shares(task: Task, budget: PromptBudget) -> Task:
+    """Returns the task with its strategy and those of its structures cut to their shares."""
+    structures = [
+        structure.model_copy(update={"strategy": budget.fit(structure.strategy, "structure")}) for structure in task.structures
+    ]
+    return task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy"), "structures": tuple(structures)})
 
 
 def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
@@ -207,6 +219,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
         | {
             "task": assignment.task,
             "claim": task_claim(assignment.task.predicted_ms, assignment.plan.claimed),
+            "structure": assignment.structure,
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),

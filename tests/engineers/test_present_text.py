@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ NORM = next(name for name, region in REGIONS.items() if "layer_norm" in region.t
 GELU = next(name for name, region in REGIONS.items() if "gelu" in region.title)
 
 
-def described(tasks: dict[str, Sequence[str]], *, replayed: bool = False, claim: float | None = None) -> PresentProgram:
+def described(tasks: Mapping[str, Sequence[str]], *, replayed: bool = False, claim: float | None = None) -> PresentProgram:
     kept = [PresentTask(name, name, tuple(REGIONS[region] for region in served), claim) for name, served in tasks.items()]
     return describe_program(GRAPH, tuple(REGIONS.values()), kept, DEVICE, "reference", replayed=replayed)
 
