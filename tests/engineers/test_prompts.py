@@ -56,7 +56,8 @@ def test_planner_sees_program_costs_and_record() -> None:
         "strict (no framework compute", "bf16 is allowed", "Goal: 1.5×",
         "A call takes 0.01 ms measured; by the cost model", "class ModelNew", "- 80 % in gemm", "taken: r07, old-task",
         "Plan 1: one region",
-        "- r01: predicted 5 µs, not timed; open after 1 draft (not correct: output 0 is wrong)", "- ncu was skipped", "- split products paid on this GPU",
+        "- r01: predicted 5 µs, not timed; open after 1 draft (not correct: output 0 is wrong)",
+        "- ncu was skipped", "- split products paid on this GPU",
         "r01 #0: predicted 5 µs, saving not timed; not kept, then code (not correct). Error: output 0 is wrong",
         "simulator",
     ):  # fmt: skip
