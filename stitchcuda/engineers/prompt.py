@@ -25,6 +25,7 @@ from stitchcuda.compiler.codegen.emit import emit
 from stitchcuda.compiler.lower.lower import CannotLower, lower
 from stitchcuda.compiler.regions.cost import saving_ms
 from stitchcuda.compiler.regions.floor import Floor, program_floor, region_floors
+from stitchcuda.compiler.regions.present import most_from_task
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
@@ -180,7 +181,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         | {
             "task": task,
             "structure": structure,
-            "claim": task_claim((structure or task).predicted_ms, assignment.plan.claimed),
+            "claim": _claim(assignment, (structure or task).predicted_ms),
             "host": budget.fit(assignment.plan.host, "host"),
             "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
@@ -218,7 +219,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
         _common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
-            "claim": task_claim(assignment.task.predicted_ms, assignment.plan.claimed),
+            "claim": _claim(assignment, assignment.task.predicted_ms),
             "structure": assignment.structure,
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
@@ -277,6 +278,17 @@ def _present(brief: Brief, budget: PromptBudget) -> str:
         text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.baseline.eager_ms)
     steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)
     return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
+
+
+def _claim(assignment: Assignment, predicted_ms: float) -> str:
+    """Returns what a task is to save and who says so; beside a model's claim stands what it can give by the cost model."""
+    brief, text = assignment.brief, task_claim(predicted_ms, assignment.plan.claimed)
+    chosen = [region for region in brief.regions if region.id in assignment.task.regions]
+    if brief.present is None or not chosen or not assignment.plan.claimed:
+        return text
+    device, precision = brief.baseline.device, brief.settings.precision
+    most = most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision)
+    return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
 
 
 def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_a_coder_is_given_its_structure_and_told_which_compete() -> None:
     text = coder_prompt(assignment(task=COMPETED, plan=PLAN, structure="library", candidate=2, candidates=3), ROOM)
     assert "Structure: yours is `library`: write library (It competes with one-kernel, two-kernels: do not" in text
     assert "Yours is number 3: the structure library." in text
-    assert "Saving: the planner claims that it saves 0.1 ms" in text
+    assert "Saving: the planner claims that it saves 0.1 ms; at its best, as one kernel, it can by the cost model save" in text
     free = coder_prompt(assignment(task=COMPETED, plan=PLAN), ROOM)
     assert "- two-kernels: write two-kernels" in free
     judged = verifier_prompt(assignment(task=COMPETED, plan=PLAN, structure="library"), Draft(files=PROGRAM), RIGHT, ROOM)

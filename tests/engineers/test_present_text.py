@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program
+from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program, most_from_task
 from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
 from stitchcuda.state import CallStep
 from stitchcuda.tools.device.device import device_facts
@@ -61,6 +61,14 @@ def test_each_operator_is_in_one_node_and_times_add_up(owners: list[str]) -> Non
     }
     assert found.ms >= found.floor.ms
     assert found.left_ms == pytest.approx(found.ms - found.floor.ms)
+
+
+def test_what_a_task_can_give_is_what_its_kernel_changes() -> None:
+    now, regions = described({"norm": [NORM]}), tuple(REGIONS.values())
+    both = described({"norm": [NORM], "gelus": [GELU]})
+    most = most_from_task(now, GRAPH, regions, [REGIONS[GELU]], DEVICE, "reference")
+    assert most == pytest.approx(now.ms - both.ms)
+    assert most_from_task(now, GRAPH, regions, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
 
 
 def test_a_claim_is_shown_and_counts_for_nothing() -> None:

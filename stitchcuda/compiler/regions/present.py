@@ -10,7 +10,7 @@ Where to look next: `nodes/prediction.py` (finds out what is in a session's prog
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
@@ -98,8 +98,21 @@ def describe_program(
     )  # fmt: skip
 
 
+def most_from_task(
+    present: PresentProgram, graph: OpGraph, regions: Sequence[Region], chosen: Sequence[Region], device: DeviceFacts,
+    precision: Precision,
+) -> float:  # fmt: skip
+    """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best."""
+    names = {region.id for region in chosen}
+    others = [
+        replace(task, regions=tuple(region for region in task.regions if region.id not in names)) for task in present.tasks
+    ]
+    tasks = [*others, PresentTask("", "", tuple(chosen))]
+    return present.ms - describe_program(graph, regions, tasks, device, precision, replayed=present.replayed).ms
+
+
 def _with_effect(task: PresentTask, modelled_ms: float) -> PresentTask:
-    return PresentTask(task.id, task.title, task.regions, task.claim_ms, task.saving_ms, modelled_ms)
+    return replace(task, modelled_ms=modelled_ms)
 
 
 def _kernel(
