@@ -117,6 +117,14 @@ class Region(Record):
     reason: str = ""                       # why a region cannot be written by the built-in engineer
 
 
+class Structure(Record):
+    """One of several ways to cut a task into kernels and library calls; they compete for it."""
+
+    name: str                              # such as "two-kernels"
+    strategy: str
+    predicted_ms: float                    # saving on the target device
+
+
 class Task(Record):
     """One step of a plan: regions to replace, or a change of the host side."""
 
@@ -127,6 +135,7 @@ class Task(Record):
     predicted_ms: float = 0.0              # saving on the target device
     why: str = ""                          # the reason of the prediction, in one sentence
     strategy: str = ""                     # how it should be done
+    structures: tuple[Structure, ...] = () # that compete for it; none: the strategy says it all
 
 
 class Plan(Record):
@@ -217,6 +226,16 @@ class KernelRole(Record):
     note: str = ""
 
 
+class CallStep(Record):
+    """Something that one call of a program runs: a function of its own libraries, or an operator or kernel of others."""
+
+    who: Literal["own", "vendor", "framework"]
+    name: str                              # of the function or operator (simulator), of the kernel (GPU)
+    tensors: str = ""                      # own: those that it is given; else those that it makes (simulator)
+    times: int = 1                         # in a row
+    amount: int                            # of all of these: bytes moved (simulator), ns of device time (GPU)
+
+
 class CheckResult(Record):
     """Correctness on secret inputs, and shares of the work: own kernels, vendor libraries, framework."""
 
@@ -247,6 +266,7 @@ class CheckResult(Record):
     question_seconds: tuple[tuple[str, float], ...] = ()  # (question, seconds), in the order in which they were first asked
     notes: tuple[str, ...] = ()            # what was not checked, and why
     kernels: tuple[KernelRole, ...] = ()   # the program's own kernels, each left out in turn (last verification only)
+    steps: tuple[CallStep, ...] = ()       # the first that a call ran, in order
     host_seen: tuple[str, ...] = ()        # host-side features that the program used, such as "cuda_graph"
     protections: tuple[str, ...] = ()      # protections that the sandbox enforced
     unprotected: tuple[str, ...] = ()      # "NAME: why this machine denies it"
@@ -374,6 +394,7 @@ class Attempt(Record):
     note: str = ""                         # the coder's note, shortened
     program_ms: float | None = None        # measured time of a call
     code: str = ""                         # BuildResult.code
+    structure: str = ""                    # Structure.name that it was asked to follow
     beside: bool = False                   # a candidate whose step went on with another one
     edited: bool = False                   # a person edited the draft before it was built
 
@@ -395,6 +416,7 @@ class Work(Record):
     ordinal: int
     candidate: int = 0                     # 0, 1, ... within its step
     candidates: int = Field(default=1, validation_alias=AliasChoices("candidates", "of"))  # in its step; once named `of`
+    structures: tuple[str, ...] = ()       # those that the first candidates of its step follow, in their order
     program: Digest | None = None
     engineer: str = ""                     # who wrote it
     note: str = ""                         # the coder's note
@@ -410,6 +432,11 @@ class Work(Record):
     timing: TimingResult | None = None
     system: ProfileResult | None = None
     kernels: ProfileResult | None = None
+
+    @property
+    def structure(self) -> str:
+        """The name of the structure that this candidate follows; "" if the coder chooses."""
+        return self.structures[self.candidate] if self.candidate < len(self.structures) else ""
 
 
 def lineage(head: str | None, known: Mapping[str, Attempt]) -> tuple[Attempt, ...]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
-from stitchcuda.state import Attempt, Baseline, Evidence, Plan, Region, Review, Settings, Task
+from stitchcuda.compiler.regions.present import PresentProgram
+from stitchcuda.state import Attempt, Baseline, CallStep, Evidence, Plan, Region, Review, Settings, Task
 
 Files = dict[str, str | bytes]
 """A program: path relative to its folder → text. Only `constants.safetensors` is bytes."""
@@ -35,6 +36,8 @@ class Brief:
     program: Files = field(default_factory=dict)  # the best verified program so far
     program_ms: float | None = None      # its measured time of a call
     profile: tuple[str, ...] = ()        # lines on where that time goes
+    present: PresentProgram | None = None  # what is in it, by the cost model; None: the reference was not captured
+    steps: tuple[CallStep, ...] = ()     # what its last check saw a call run, in order
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
     docs: str = ""                       # documentation found for this plan
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
@@ -80,6 +83,7 @@ class Assignment:
     about: str = ""                      # the attempt's id: part of the ids of the model calls made for it
     candidate: int = 0                   # 0, 1, ... of the drafts that are written at once
     candidates: int = 1                  # how many are written at once
+    structure: str = ""                  # the name of the task's structure that this draft follows; "": the coder chooses
     look: Look | None = None
 
 

@@ -33,7 +33,7 @@ def describe_attempt(attempt: Attempt) -> str:
     fate = "a candidate beside the one kept on with" if attempt.beside else f"then {attempt.route} ({attempt.route_reason})"
     note = f" {attempt.note}" if attempt.note else ""
     error = f" Error: {attempt.diagnosis}" if attempt.diagnosis else ""
-    predicted = f"predicted {milliseconds(attempt.predicted_ms)}"
+    predicted = f"{_expected(attempt)} {milliseconds(attempt.predicted_ms)}"
     kept = "kept" if attempt.kept else "not kept"
     return f"{attempt.task} #{attempt.ordinal}: {predicted}, {saved}{time}; {kept}, {fate}.{note}{error}"
 
@@ -76,7 +76,12 @@ def _outcome(attempt: Attempt) -> str:
     if attempt.saving_ms is None:
         return "correct, not timed"
     kept = "kept" if attempt.kept else "not kept"
-    return f"correct, saved {milliseconds(attempt.saving_ms)} of {milliseconds(attempt.predicted_ms)} predicted, {kept}"
+    expected = f"{milliseconds(attempt.predicted_ms)} {_expected(attempt)}"
+    return f"correct, saved {milliseconds(attempt.saving_ms)} of {expected}, {kept}"
+
+
+def _expected(attempt: Attempt) -> str:
+    return "claimed" if attempt.claimed else "predicted"
 
 
 def milliseconds(value: float) -> str:

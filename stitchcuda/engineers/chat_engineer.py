@@ -35,7 +35,7 @@ from stitchcuda.engineers.prompt import (
 )
 from stitchcuda.engineers.reply import Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
-from stitchcuda.state import Evidence, Plan, Review, Role, Task
+from stitchcuda.state import Evidence, Plan, Review, Role, Structure, Task
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ REPAIRS = 3
 TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
 FORMS = {"compile": "compile", "check": "check", "bench": "bench [KERNEL]", "profile": "profile KERNEL", "docs": "docs QUERY"}
+MOST_STRUCTURES = 3                        # of one task
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
@@ -273,6 +274,10 @@ def _task(planned: PlannedTask) -> Task:
         predicted_ms=planned.predicted_ms,
         why=_shortened(planned.why, SENTENCE),
         strategy=_shortened(planned.strategy, STRATEGY),
+        structures=tuple(
+            Structure(name=found.name, strategy=_shortened(found.strategy, PARAGRAPH), predicted_ms=found.predicted_ms)
+            for found in planned.structures
+        ),
     )
 
 
@@ -298,4 +303,18 @@ def check_plan(plan: PlanReply, brief: Brief) -> None:
             raise Malformed(f"{task.name!r} names a region that does not exist: {', '.join(unknown)}")
         if task.predicted_ms < 0 or (task.predicted_ms > whole > 0):
             raise Malformed(f"predicted_ms of {task.name!r} is {task.predicted_ms:g}; the whole program takes {whole:g} ms")
+        _check_structures(task, whole)
         seen.add(task.name)
+
+
+def _check_structures(task: PlannedTask, whole: float) -> None:
+    names = [structure.name for structure in task.structures]
+    if len(names) > MOST_STRUCTURES or len(set(names)) < len(names):
+        raise Malformed(f"{task.name!r} has the structures {', '.join(names)}: give two or three with different names, or none")
+    for structure in task.structures:
+        if not NAME.fullmatch(structure.name):
+            text = f"the structure's name {structure.name!r} of {task.name!r} is none"
+            raise Malformed(f"{text}: use 2 to 40 small letters, digits, - and _, such as two-kernels")
+        if structure.predicted_ms < 0 or (structure.predicted_ms > whole > 0):
+            text = f"predicted_ms of the structure {structure.name!r} of {task.name!r} is {structure.predicted_ms:g}"
+            raise Malformed(f"{text}; the whole program takes {whole:g} ms")

@@ -66,7 +66,8 @@ def program_text(files: Files, regions: Sequence[str] | None, tokens: int, count
             left -= cost
             del named[path]
     if named:
-        parts.append("\n".join(["Other files, as `read FILE` shows them:", *named.values()]))
+        heading = "Other files:" if regions is None else "Other files, as `read FILE` shows them:"
+        parts.append("\n".join([heading, *named.values()]))
     return "\n".join([*parts[:1], *whole, *parts[1:]])
 
 

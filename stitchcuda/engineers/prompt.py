@@ -23,16 +23,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.codegen.emit import emit
 from stitchcuda.compiler.lower.lower import CannotLower, lower
-from stitchcuda.compiler.regions.contract import task_contract
 from stitchcuda.compiler.regions.cost import saving_ms
 from stitchcuda.compiler.regions.floor import Floor, program_floor, region_floors
+from stitchcuda.compiler.regions.present import most_from_task
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.plan_tree import plan_tree_text
+from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
+from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
+from stitchcuda.state import Evidence, Policy, Precision, Region, Task
 
 PRECISIONS: dict[Precision, str] = {
     "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
@@ -68,8 +71,10 @@ FIRST_MOST, AGAIN_MOST = 16_000, 20_000    # a coder's prompt grows up to this: 
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
-    "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1600,
-    "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
+    "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
+    "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
+    "structure": 600,
+    "host": 1000,
 }  # fmt: skip
 """The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
 `tool` for each result of a tool, `read` for all files of one look together."""
@@ -135,7 +140,11 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
     floors = region_floors(regions, device, precision)
-    listed = [_describe_region(region, saving_ms(region, device), floors[region.id]) for region in regions]
+    serving = {region.id: task.id for task in brief.present.tasks for region in task.regions} if brief.present else {}
+    listed = [
+        _describe_region(region, saving_ms(region, device), floors[region.id], serving.get(region.id, ""))
+        for region in regions
+    ]
     views = len(brief.regions) - len(regions)
     if views:
         listed.append("Regions of pure views are left out: they cost nothing.")
@@ -150,7 +159,7 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
             "kept": brief.kept,
             "finished": brief.finished,
             "program": budget.fit(program_text(brief.program, None, budget.tokens("overview"), budget.counter), "overview"),
-            "plans": brief.plans,
+            "tree": budget.fit(plan_tree_text(brief.plans, brief.history, brief.finished), "tree"),
             "record": budget.fit("\n".join(f"- {describe_attempt(attempt)}" for attempt in brief.history), "record"),
             "recurring": find_recurring_errors(brief.history),
             "notes": [budget.fit(note, "note") for note in brief.notes[-8:]],
@@ -161,7 +170,8 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
 
 
 def _coder(assignment: Assignment, budget: PromptBudget) -> str:
-    brief, task = assignment.brief, assignment.task
+    brief, task = assignment.brief, _with_shares(assignment.task, budget)
+    structure = next((found for found in task.structures if found.name == assignment.structure), None)
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
     counter, beyond = budget.counter, budget.beyond  # `beyond` is for the last draft if there is one, else for the program
@@ -171,9 +181,11 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         "coder",
         _common_values(brief, budget)
         | {
-            "task": task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy")}),
+            "task": task,
+            "structure": structure,
+            "claim": _claim(assignment, (structure or task).predicted_ms),
             "host": budget.fit(assignment.plan.host, "host"),
-            "regions": budget.fit(_task_regions(brief.graph, regions), "task regions"),
+            "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
             "form": "_binding.cc\n```" not in shown,  # no example of a binding where the program shows a whole one
             "kept": assignment.kept,
@@ -189,12 +201,20 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
             "docs": budget.fit(assignment.docs, "docs"),
             "candidates": assignment.candidates,
             "candidate": assignment.candidate,
-            "angle": ANGLES[assignment.candidate % len(ANGLES)],
+            "angle": f"the structure {structure.name}" if structure else ANGLES[assignment.candidate % len(ANGLES)],
             "looks": LOOKS if assignment.look is not None else 0,
             "look_tools": assignment.look.tools if assignment.look is not None else (),
             "limits": LOOK_LIMITS,
         },
     )
+
+
+def _with_shares(task: Task, budget: PromptBudget) -> Task:
+    """Returns the task with its strategy and those of its structures cut to their shares."""
+    structures = [
+        structure.model_copy(update={"strategy": budget.fit(structure.strategy, "structure")}) for structure in task.structures
+    ]
+    return task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy"), "structures": tuple(structures)})
 
 
 def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
@@ -203,6 +223,8 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
         _common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
+            "claim": _claim(assignment, assignment.task.predicted_ms),
+            "structure": assignment.structure,
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),
@@ -251,6 +273,28 @@ def _start_of_file(head: str, text: str, tokens: int, counter: TokenCounter) -> 
     return shown(count) if count else f"### {head}\n(Not shown, there was no room left: read it in another look.)"
 
 
+def _present(brief: Brief, budget: PromptBudget) -> str:
+    """Returns the program as it is: what is in it and what is left, then what a call ran."""
+    if brief.present is None:              # the reference could not be captured: there are no nodes to tell of
+        took = f" A call takes {milliseconds(brief.program_ms)} measured." if brief.program_ms is not None else ""
+        text = f"Tasks in it: {', '.join(brief.kept) or 'none'}.{took}"
+    else:
+        text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.baseline.eager_ms)
+    steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)
+    return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
+
+
+def _claim(assignment: Assignment, predicted_ms: float) -> str:
+    """Returns what a task is to save and who says so; beside a model's claim stands what it can give by the cost model."""
+    brief, text = assignment.brief, task_claim(predicted_ms, assignment.plan.claimed)
+    chosen = [region for region in brief.regions if region.id in assignment.task.regions]
+    if brief.present is None or not chosen or not assignment.plan.claimed:
+        return text
+    device, precision = brief.baseline.device, brief.settings.precision
+    most = most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision)
+    return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
+
+
 def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
     """Returns the built-in compiler's kernel files for a single region that has no kernel yet; {} where it cannot write any."""
     if len(regions) != 1 or regions[0].kind != "fusible" or regions[0].id in kept:
@@ -262,42 +306,23 @@ def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
-def _tensor_contract(spec: TensorSpec) -> str:
-    return f"{spec.name} {list(spec.shape)} {spec.dtype} strides {list(spec.strides)}"
-
-
-def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
-    """Returns the task's input and output tensors and the operators between them, for the first instance."""
-    if not regions:
-        return ""
-    found = task_contract(graph, regions)
-    many = max(len(region.nodes) for region in regions)
-    lines = [
-        f"### {', '.join(f'{region.id} ({region.title})' for region in regions)}",
-        f"in: {'; '.join(map(_tensor_contract, found.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(_tensor_contract, found.outputs)) or 'nothing'}",
-    ]
-    if many > 1:
-        scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
-        lines.append(f"{many} equal instances, in {', '.join(scopes)}; serve all with the same kernels. The first one:")
-    return "\n".join([*lines, "```", found.listing, "```"])
-
-
-def _describe_region(region: Region, saving: float, floor: Floor) -> str:
+def _describe_region(region: Region, saving: float, floor: Floor, served_by: str) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
-    work = f"{counted(region.launches, 'launch')}, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
-    work += f", {_scaled(region.flops, 'FLOP')}"
+    work = f"{counted(region.launches, 'launch')}, {scaled(region.eager_bytes, 'B')} → {scaled(region.fused_bytes, 'B')}"
+    work += f", {scaled(region.flops, 'FLOP')}"
     if floor.ms:
         work += f"; floor {milliseconds(floor.ms)}, bound by {floor.binds}"
-    if region.kind == "fusible":
+    if served_by:
+        work += f". Own kernels of {served_by} serve it now: what is left there is in the program below"
+    elif region.kind == "fusible":
         work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
         work += f". The built-in compiler cannot write it: {region.reason}"
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
-        f"in: {'; '.join(map(_tensor_contract, region.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(_tensor_contract, region.outputs)) or 'nothing'}",
+        f"in: {'; '.join(map(tensor_text, region.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(tensor_text, region.outputs)) or 'nothing'}",
         f"{work}.",
     ])  # fmt: skip
 
@@ -326,16 +351,10 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "reference": budget.fit(brief.reference, "reference"),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,
+        "present": _present(brief, budget),
         "profile": budget.fit("\n".join(brief.profile), "profile").splitlines(),
         "lessons": budget.fit("\n".join(brief.lessons), "lessons").splitlines(),
     }
-
-
-def _scaled(value: float, unit: str) -> str:
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}"
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -31,10 +31,17 @@ class Malformed(ValueError):
         self.again = again
 
 
-class Reply(BaseModel):
-    """Base of the JSON replies. All fields are required and no others allowed, as OpenAI's strict schemas demand."""
+def _require_all(schema: dict[str, Any]) -> None:
+    """Makes all fields of a schema required, as OpenAI's strict schemas demand. One with a default may still be missing."""
+    schema["required"] = list(schema["properties"])
+    for field in schema["properties"].values():
+        field.pop("default", None)
 
-    model_config = ConfigDict(extra="forbid")
+
+class Reply(BaseModel):
+    """Base of the JSON replies. A schema requires all fields, and no others are allowed."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_require_all)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -51,6 +58,12 @@ class Reply(BaseModel):
         return f"Reply with one JSON object and nothing else, following this JSON schema:\n{schema}"
 
 
+class PlannedStructure(Reply):
+    name: str
+    strategy: str
+    predicted_ms: float
+
+
 class PlannedTask(Reply):
     name: str
     regions: list[str]  # ids of the regions that it replaces together; none for a host-side change
@@ -58,6 +71,7 @@ class PlannedTask(Reply):
     predicted_ms: float
     why: str
     strategy: str
+    structures: list[PlannedStructure] = []  # two or three that compete, or none
 
 
 class PlanReply(Reply):

@@ -9,12 +9,16 @@ Where to look next: `engineers/__init__.py` (Brief, Assignment), `nodes/coder_lo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.prediction import Predictor, kept_attempts
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
+
+GIVEN_UP = 2  # failures of a structure after which the next one is tried
 
 
 def brief_of(state: State, context: Context) -> Brief:
@@ -27,11 +31,15 @@ def brief_of(state: State, context: Context) -> Brief:
     best = state.get("best")
     plans = state.get("plans", ())
     profiles = [found for found in (state.get("system"), state.get("counters")) if found and not found.skipped]
+    kept = kept_attempts(state, history)
+    checked = context.load(Evidence, kept[-1].evidence).check if kept else None
+    graph, regions = context.graph(baseline.capture), context.regions(baseline.regions)
+    predictor = Predictor(context.workspace.store, state, baseline, graph, regions)
     return Brief(
         settings=state["settings"],
         reference=context.source(),
-        graph=context.graph(baseline.capture),
-        regions=context.regions(baseline.regions),
+        graph=graph,
+        regions=regions,
         baseline=baseline,
         history=history,
         plans=tuple(context.load(Plan, digest) for digest in plans),
@@ -41,6 +49,8 @@ def brief_of(state: State, context: Context) -> Brief:
         program=context.files(program),
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
+        present=None if graph.opaque else predictor.describe(kept),
+        steps=checked.steps if checked else (),
         lessons=context.lines(state.get("lessons")),
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
@@ -54,7 +64,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     assert program is not None
     brief = replace(brief_of(state, context), lessons=context.lines(work.lessons))
     here = attempts_at(brief.history, work.task)
-    last = next((attempt for attempt in reversed(here) if not attempt.beside), None)
+    last = _last(here, work.structure)
     files = context.files(program)
     draft = Draft(files=context.files(last.program), note=last.note) if last else None
     return Assignment(
@@ -72,6 +82,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
         about=work.id,
         candidate=work.candidate,
         candidates=work.candidates,
+        structure=work.structure,
         look=ProgramLook(context, state, last),
     )
 
@@ -95,7 +106,31 @@ def open_work(
     plan = context.plan(state)
     again += [plan.word] if plan and plan.word else []
     name = named(state.get("head") or context.record.root, task.id, str(ordinal), *again)
-    return Work(id=name, task=task, ordinal=ordinal, candidates=_count(state, context), docs=docs, lessons=lessons)
+    count, version = _count(state, context), state.get("plan_version", 0)
+    structures = structures_to_follow(task, [attempt for attempt in earlier if attempt.plan_version == version], count)
+    return Work(
+        id=name, task=task, ordinal=ordinal, candidates=count, structures=structures, docs=docs, lessons=lessons
+    )  # fmt: skip
+
+
+def structures_to_follow(task: Task, earlier: Sequence[Attempt], count: int) -> tuple[str, ...]:
+    """Returns the structures that the first of a step's `count` candidates follow, in their order; the others choose.
+
+    Those that were not tried yet come in turn. Before them stands the structure of the last draft where that failed, up to
+    GIVEN_UP times, or where all were tried. `earlier`: attempts at the task under the same plan, oldest first.
+    """
+    last = next((attempt for attempt in reversed(earlier) if not attempt.beside), None)
+    untried = [structure.name for structure in task.structures if structure.name not in {each.structure for each in earlier}]
+    if last is None or not task.structures:
+        return tuple(untried[:count])
+    failures = sum(not attempt.correct for attempt in earlier if attempt.structure == last.structure)
+    goes_on = not untried or (not last.correct and failures < GIVEN_UP)
+    return tuple([*([last.structure] if goes_on else []), *untried][:count])
+
+
+def _last(attempts: Sequence[Attempt], structure: str) -> Attempt | None:
+    """Returns the last attempt that followed `structure` and that its step went on with; None: start from the program."""
+    return next((each for each in reversed(attempts) if not each.beside and each.structure == structure), None)
 
 
 def split_candidates(work: Work) -> tuple[Work, ...]:

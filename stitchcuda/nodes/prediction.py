@@ -9,7 +9,8 @@ not enter. A task counts as far as its kernels are in the program:
 
 torch.compile is not predicted.
 
-Where to look next: `compiler/regions/cost.py` (the cost model), `nodes/report_text.py` and `sessions/outcome.py` (show it).
+Where to look next: `compiler/regions/present.py` (describes the program), `nodes/report_text.py` and
+`sessions/outcome.py` (show predictions).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from pydantic import TypeAdapter
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.manifest import read_manifest
-from stitchcuda.compiler.regions import cost
+from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program
+from stitchcuda.engineers.builtin import CUDA_GRAPH
 from stitchcuda.state import Attempt, Baseline, Digest, Evidence, Plan, Record, Region, State, Task
 from stitchcuda.store import Store
 
@@ -59,13 +61,8 @@ class Prediction(Record):
 def predict_program(store: Store, state: State, attempts: Sequence[Attempt]) -> Prediction | None:
     """Predicts the session's current program; None before the baseline and for a reference that could not be captured. Raises
     Damaged if the store has lost what this is computed from."""
-    baseline, best, tasks = state.get("baseline"), state.get("best"), state.get("tasks_kept", ())
-    if baseline is None:
-        return None
-    kept = [attempt for attempt in attempts if attempt.kept and attempt.task in tasks]
-    ids = [attempt.id for attempt in kept]
-    present = kept[: ids.index(best.id) + 1] if best and best.id in ids else ()
-    return Predictor(store, state, baseline).after(present)
+    baseline = state.get("baseline")
+    return Predictor(store, state, baseline).after(kept_attempts(state, attempts)) if baseline else None
 
 
 def predict_history(store: Store, state: State, attempts: Sequence[Attempt]) -> list[Prediction]:
@@ -86,13 +83,16 @@ def predict_history(store: Store, state: State, attempts: Sequence[Attempt]) -> 
 
 
 class Predictor:
-    """Predicts programs of one session. Graph, regions and plans are read from the store on first use."""
+    """Describes and predicts programs of one session. Graph, regions and plans are read from the store on first use, the first
+    two only where they are not given."""
 
-    def __init__(self, store: Store, state: State, baseline: Baseline) -> None:
+    def __init__(
+        self, store: Store, state: State, baseline: Baseline, graph: OpGraph | None = None, regions: Sequence[Region] = ()
+    ) -> None:
         self._store, self._state, self._baseline = store, state, baseline
-        self._graph: OpGraph | None = None
-        self._regions: dict[str, Region] = {}
-        self._tasks: dict[str, Task] = {}
+        self._graph = graph
+        self._regions = {region.id: region for region in regions}
+        self._tasks: dict[str, Task] | None = None
 
     def after(self, kept: Sequence[Attempt]) -> Prediction | None:
         """Predicts the program of the last of `kept`, the kept attempts up to it; None for an opaque reference."""
@@ -104,45 +104,62 @@ class Predictor:
                 device=baseline.device.name, eager_ms=baseline.predicted_ms, program_ms=baseline.predicted_ms,
                 host_saving_ms=0.0, device_saving_ms=0.0,
             )  # fmt: skip
-        graph = self._read()
-        check = Evidence.model_validate_json(self._store.get(kept[-1].evidence)).check
-        replayed = check is not None and "cuda_graph" in check.host_seen
-        precision = self._state["settings"].precision if "settings" in self._state else "reference"
-        kernels = cost.kernels_of_tasks(graph, self._covered(kept), baseline.device, precision)
-        eager = cost.call_cost(graph, (), baseline.device)
-        ours = cost.call_cost(graph, kernels, baseline.device, replayed=replayed)
-        program_ms = max(ours.ms, baseline.floor_ms)
-        saving = eager.ms - program_ms
-        host = min(max(saving - (eager.device_ms - ours.device_ms), 0.0), max(saving, 0.0))
+        found = self.describe(kept)
+        program_ms = max(found.ms, baseline.floor_ms)
+        saving = found.eager.ms - program_ms
+        host = min(max(saving - (found.eager.device_ms - found.device_ms), 0.0), max(saving, 0.0))
         return Prediction(
-            device=baseline.device.name, eager_ms=eager.ms, program_ms=program_ms,
+            device=baseline.device.name, eager_ms=found.eager.ms, program_ms=program_ms,
             host_saving_ms=host, device_saving_ms=saving - host,
         )  # fmt: skip
 
-    def _covered(self, kept: Sequence[Attempt]) -> list[list[Region]]:
-        """Returns, for each task, the regions whose kernels are in the program of the last attempt."""
-        generated = _generated(self._store, kept[-1].program)
+    def describe(self, kept: Sequence[Attempt]) -> PresentProgram:
+        """Describes the program of the last of `kept`; the reference in eager mode if there is none. The reference must have
+        been captured."""
+        graph = self._read()
+        check = Evidence.model_validate_json(self._store.get(kept[-1].evidence)).check if kept else None
+        replayed = check is not None and "cuda_graph" in check.host_seen
+        precision = self._state["settings"].precision if "settings" in self._state else "reference"
+        regions = tuple(self._regions.values())
+        tasks = [task for task in self._present(kept) if replayed or task.id != CUDA_GRAPH]
+        return describe_program(graph, regions, tasks, self._baseline.device, precision, replayed=replayed)
+
+    def _present(self, kept: Sequence[Attempt]) -> list[PresentTask]:
+        """Returns the tasks that have kernels in the program of the last attempt, and the kept host-side ones, oldest first."""
+        generated = _generated(self._store, kept[-1].program) if kept else set()
         taken: set[str] = set()
-        seen: set[str] = set()
-        found = []
+        found: dict[str, PresentTask] = {}
         for attempt in reversed(kept):
-            task = self._tasks.get(attempt.task)
-            if task is None or task.id in seen:
+            task = (self._tasks or {}).get(attempt.task)
+            if task is None or task.id in found:
                 continue
-            seen.add(task.id)
             present = self._regions.keys() if attempt.claimed else generated
-            found.append([self._regions[name] for name in task.regions if name in present and name not in taken])
+            found[task.id] = PresentTask(
+                id=task.id, title=task.title,
+                regions=tuple(self._regions[name] for name in task.regions if name in present and name not in taken),
+                claim_ms=attempt.predicted_ms if attempt.claimed else None, saving_ms=attempt.saving_ms,
+            )  # fmt: skip
             taken.update(task.regions)
-        return [regions for regions in found if regions]
+        return [task for task in reversed(found.values()) if task.regions or not (self._tasks or {})[task.id].regions]
 
     def _read(self) -> OpGraph:
-        if self._graph is None:
-            get, baseline = self._store.get, self._baseline
+        get, baseline = self._store.get, self._baseline
+        if self._tasks is None:
             plans = [Plan.model_validate_json(get(digest)) for digest in self._state.get("plans", ())]
             self._tasks = {task.id: task for plan in plans for task in plan.tasks}
+        if not self._regions:
             self._regions = {region.id: region for region in _REGIONS.validate_json(get(baseline.regions))}
+        if self._graph is None:
             self._graph = OpGraph.model_validate_json(get(baseline.capture))
         return self._graph
+
+
+def kept_attempts(state: State, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Returns the kept attempts that made the session's program, oldest first; () for the program without own kernels."""
+    best, tasks = state.get("best"), state.get("tasks_kept", ())
+    kept = [attempt for attempt in attempts if attempt.kept and attempt.task in tasks]
+    ids = [attempt.id for attempt in kept]
+    return kept[: ids.index(best.id) + 1] if best and best.id in ids else ()
 
 
 def _generated(store: Store, program: Digest) -> set[str]:

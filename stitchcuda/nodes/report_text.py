@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stitchcuda.counts import counted
+from stitchcuda.engineers.plan_tree import plan_tree_text
 from stitchcuda.nodes.attempt_figures import list_skipped_tools
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.prediction import Prediction, predict_program
-from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Settings, State, Tier, TimingResult, Usage
+from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Plan, Settings, State, Tier, TimingResult, Usage
 from stitchcuda.store import list_repairs
 from stitchcuda.verify.reference.baseline_times import BaselineTimes, format_table
 
@@ -43,6 +44,7 @@ def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]
         *(f"- {label}: {text}" for label, text in labelled),
         f"- ended: {state.get('stop_reason')}",
         "",
+        *_plan_tree(state, context, history),
         *_attempts(context, history),
     ]
     if final and final.check:
@@ -192,6 +194,14 @@ def _cost(usage: Usage, history: Sequence[Attempt]) -> str:
     money = describe_spending(usage, history) if usage.calls else "no chat model was asked"
     gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
     return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"
+
+
+def _plan_tree(state: State, context: Context, history: tuple[Attempt, ...]) -> list[str]:
+    """Returns the section on the plans' branches: what was expected of each, what it gave, and why it was left."""
+    plans = [context.load(Plan, digest) for digest in state.get("plans", ())]
+    tree = plan_tree_text(plans, history, state.get("tasks_done", ()))
+    lines = [line if line.startswith("- ") else f"\n{line}\n" for line in tree.splitlines()]
+    return ["## Plan tree", *lines, ""] if tree else []
 
 
 def _attempts(context: Context, history: tuple[Attempt, ...]) -> list[str]:

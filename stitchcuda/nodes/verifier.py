@@ -179,6 +179,7 @@ def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> 
         task=work.task.id,
         plan_version=state["plan_version"],
         ordinal=work.ordinal,
+        structure=work.structure,
         program=work.program,
         evidence=context.save(evidence),
         review="",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph, StateTensor, ValueRef
+from stitchcuda.compiler.regions.present import describe_program
 from stitchcuda.engineers import Assignment, Brief, Files
 from stitchcuda.state import (
     Attempt,
@@ -132,6 +133,7 @@ RIGHT = Evidence(
 
 def brief(settings: Settings | None = None, **more: object) -> Brief:
     values: dict[str, object] = {
+        "present": describe_program(GRAPH, (REGION,), (), DEVICE, "reference", replayed=False),
         "settings": settings or Settings(),
         "reference": REFERENCE,
         "graph": GRAPH,

@@ -49,7 +49,7 @@ def test_it_goes_on_from_what_the_built_in_engineer_has_verified(tmp_path: Path)
     assert (first.engineer, second.engineer) == ("builtin", "openai:local")
     assert (first.kept, second.kept) == (True, True)
     planner, coder = server.requests[0], server.requests[1]
-    assert f"Tasks in it: {first.task}." in planner.prompt
+    assert f"Kept tasks in it, and what each covers now:\n- {first.task}: {first.task} (relu); saves" in planner.prompt
     assert "_binding.cc" in coder.prompt
     assert "a generated kernel for this region" not in coder.prompt.lower(), "it is in the program already"
     outcome = session.outcome()

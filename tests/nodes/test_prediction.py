@@ -20,7 +20,7 @@ from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.nodes.prediction import Prediction, predict_history, predict_program
+from stitchcuda.nodes.prediction import Prediction, Predictor, predict_history, predict_program
 from stitchcuda.state import Attempt, Baseline, BuildResult, CheckResult, Evidence, Plan, Settings, State, Task
 from stitchcuda.store import Workspace, put_tree
 from stitchcuda.tools.device.device import device_facts
@@ -173,6 +173,23 @@ def test_a_cuda_graph_that_is_gone_is_not_credited(made: Sessions) -> None:
     assert there.program_ms < gone.program_ms
     assert there.host_saving_ms > 0.5 * (there.eager_ms - there.program_ms), "a small program waits for the host"
     assert gone == never
+
+
+def test_what_is_in_the_program_is_told_and_nothing_else(made: Sessions) -> None:
+    """A task whose regions a later one serves vanishes, as does a graph that is gone; what is left keeps its claim."""
+    one, other = FUSIBLE[:2]
+    tasks: dict[str, Sequence[str]] = {GRAPH_TASK: (), "first": [one], "both": [one, other], "part": [other], "streams": ()}
+    kept = [made.kept(name, made.generated(()), engineer="openai:x", claim=0.5) for name in tasks]
+    found = Predictor(made.store, made.state(tasks, kept), made.baseline).describe(kept)
+    assert [(task.id, [region.id for region in task.regions]) for task in found.tasks] == [
+        ("both", [one]), ("part", [other]), ("streams", []),
+    ]  # fmt: skip
+    assert {task.claim_ms for task in found.tasks} == {0.5}
+    prediction = Predictor(made.store, made.state(tasks, kept), made.baseline).after(kept)
+    assert prediction is not None
+    assert prediction.program_ms == found.ms
+    nothing = Predictor(made.store, made.state({}, []), made.baseline).describe([])
+    assert (nothing.tasks, {node.task for node in nothing.nodes}) == ((), {""})
 
 
 def test_a_generated_kernel_that_a_chat_model_removed_is_not_credited(made: Sessions) -> None:

@@ -83,6 +83,10 @@ def test_a_kernel_runs_on_the_simulator(judge: Judge, tmp_path: Path) -> None:
     result = judge.check(programs.kernel_program(tmp_path), seeds=2)
     assert result.ok, result.reasons
     assert result.launches == 1
+    (own,) = (step for step in result.steps if step.who == "own")
+    assert own.tensors.count("float32") >= 2
+    assert own.amount > 0
+    assert sum(step.amount for step in result.steps if step.who != "own") == result.elsewhere
     assert 0.2 < result.own_share < 0.8
     assert result.own_share + result.vendor_share + result.framework_share == pytest.approx(1.0)
 
@@ -91,6 +95,7 @@ def test_a_cuda_graph_is_welcome_and_a_stale_one_is_not(judge: Judge, tmp_path: 
     result = judge.check(programs.graph_program(tmp_path / "honest"), seeds=2)
     assert result.ok, result.reasons
     assert result.launches == 1, "a replay launches its kernel again"
+    assert sum(step.times for step in result.steps if step.who == "own") == 1
     stale = programs.graph_program(tmp_path / "stale", copies="pass")
     assert "output is wrong" in refused(judge, stale)
 

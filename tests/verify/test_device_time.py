@@ -58,6 +58,7 @@ def test_a_trace_is_summed_by_origin() -> None:
     assert (found.own, found.vendor, found.framework, found.elsewhere) == (0.3, 0.6, 0.1, 70)
     assert (found.launches, found.replays) == (1, 1)
     assert found.own_launches == {"void scale<float>(float*)": 1}
+    assert [(who, took) for who, _, took, _ in found.steps] == [("own", 30), ("vendor", 60), ("framework", 10)]
 
 
 def test_copies_to_the_host_that_the_reference_makes_too_count_for_nothing() -> None:

@@ -43,10 +43,14 @@ class IssuedWork:
 
 @dataclass(frozen=True)
 class StitchedKernel:
-    """A generated or hand-written kernel in a program: the captured nodes that it replaces, and what one call of it costs."""
+    """A generated or hand-written kernel in a program: the captured nodes that it replaces, what one call of it costs, and the
+    bytes that it moves. `task`: its task's number among those given, `regions`: ids of those of the task that it serves."""
 
     nodes: frozenset[str]
     unit: IssuedWork
+    moved: float = 0.0
+    task: int = 0
+    regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,11 @@ def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceF
 
     They are issued one after another, or with `replayed` all at once as a CUDA graph.
     """
-    units = list(_issued_units(graph, kernels, device))
+    return cost_of_units(graph, [unit for _, unit in issued_units(graph, kernels, device)], device, replayed=replayed)
+
+
+def cost_of_units(graph: OpGraph, units: Sequence[IssuedWork], device: DeviceFacts, *, replayed: bool = False) -> Cost:
+    """Predicts one call that issues these units in this order."""
     launched = [unit for unit in units if unit.launches]
     busy = sum(unit.device_us for unit in launched)
     if not replayed:
@@ -108,7 +116,7 @@ def kernels_of_tasks(
     Products run at the rate that libraries reach, so that nothing is credited for writing them by hand.
     """
     made, flow = [], Flow(graph)
-    for regions in tasks:
+    for number, regions in enumerate(tasks):
         places = [(region, nodes) for region in regions if region.kind != "view" for nodes in region.nodes]
         for group in _group_instances(flow, places) if len(regions) > 1 else [[place] for place in places]:
             (region, _), names = group[0], frozenset(name for _, nodes in group for name in nodes)
@@ -119,7 +127,8 @@ def kernels_of_tasks(
                 _matrix_us(work, node, device, precision) / operator_rates.rate_of(node.op).flops for node, work in products
             )
             operators = [node.op for node, _ in inside]
-            made.append(StitchedKernel(names, _own_kernel(operators, moved, device, matrix_us)))
+            served = tuple(dict.fromkeys(region.id for region, _ in group))
+            made.append(StitchedKernel(names, _own_kernel(operators, moved, device, matrix_us), moved, number, served))
     return made
 
 
@@ -149,8 +158,10 @@ def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "refere
     return program_floor(graph, device, precision).ms
 
 
-def _issued_units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
-    """Yields what the host issues, in the graph's order; a kernel comes at the place of its first node."""
+def issued_units(
+    graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts
+) -> Iterator[tuple[StitchedKernel | Node, IssuedWork]]:
+    """Yields what the host issues, in the graph's order, and its cost; a kernel comes at the place of its first node."""
     flow = Flow(graph)
     owner = {name: kernel for kernel in kernels for name in kernel.nodes}
     begun: set[frozenset[str]] = set()
@@ -160,13 +171,13 @@ def _issued_units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: Dev
             kernel = owner[node.name]
             if kernel.nodes not in begun:
                 begun.add(kernel.nodes)
-                yield kernel.unit
+                yield kernel, kernel.unit
             continue
         work = work_of(flow, node)
         if work.launches:
-            yield IssuedWork(_host_us(work, node, device), _device_us(work, node, device), work.launches)
+            yield node, IssuedWork(_host_us(work, node, device), _device_us(work, node, device), work.launches)
         elif live is None or node.name in live:
-            yield IssuedWork(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
+            yield node, IssuedWork(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
 
 
 def _kernels_of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:

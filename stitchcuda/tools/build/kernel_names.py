@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.tools.build import masks
@@ -97,7 +98,7 @@ def base_name(kernel: str) -> str:
     return name.split("::")[-1].strip()
 
 
-def classify(kernel: str, own: Iterable[str]) -> str:
+def classify(kernel: str, own: Iterable[str]) -> Literal["own", "vendor", "framework"]:
     """Returns "own", "vendor" or "framework" for a demangled kernel name. `own`: the program's kernels, full or base names."""
     if kernel in own or base_name(kernel) in own:
         return "own"

@@ -279,7 +279,7 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         if name in _COPIES and (ends := _plain_copy([*returned, *given])):
             self._note("copy", moved, f"{name} {ends}")  # counts as framework unless it copies into or out of a CUDA graph
         else:
-            self._note("vendor" if is_vendor(name) else "framework", moved, name)
+            self._note("vendor" if is_vendor(name) else "framework", moved, f"{name} {layouts(returned)}")
         if name == "_local_scalar_dense":
             self._note("read", given[0].element_size(), name)
         elif func._schema.is_mutable:
@@ -287,6 +287,16 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             outside = [tensor for tensor in strided if loaded_runtime.is_host_memory(tensor.data_ptr())]
             self._note("read", sum(map(extent_bytes, outside)), name)
         return result
+
+
+def layouts(tensors: Iterable[torch.Tensor]) -> str:
+    """Returns "[8, 64] float32; [4] int64 strides [2]": shapes, types, and strides of those that are not contiguous."""
+    texts = []
+    for tensor in tensors:
+        text = f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+        plain = tensor.layout is not torch.strided or tensor.is_contiguous()
+        texts.append(text if plain else f"{text} strides {list(tensor.stride())}")
+    return "; ".join(texts)
 
 
 def _written(func: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:

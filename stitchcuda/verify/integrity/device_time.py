@@ -22,7 +22,8 @@ from torch._C import _profiler
 
 from stitchcuda import counts
 from stitchcuda.tools.build.kernel_names import base_name, classify, in_library
-from stitchcuda.verify.messages.program_requests import CallWork, DeviceRecording, Row
+from stitchcuda.tools.profile.system_profile import short_name
+from stitchcuda.verify.messages.program_requests import MOST_STEPS, CallWork, DeviceRecording, Row
 
 # Bound before a program is imported, so that it cannot replace them.
 _prepare = torch._C._autograd._prepare_profiler
@@ -221,6 +222,7 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
         sum(recorded.rows[place][2] for place in _places(recorded, which)) for which in (recorded.replayed, recorded.copies)
     )
     again = recorded.again
+    steps = sorted(recorded.rows, key=lambda row: row[1])[:MOST_STEPS]
     return RecordedWork(
         own=totals["own"] / (total or 1),
         vendor=totals["vendor"] / (total or 1),
@@ -232,6 +234,7 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
         replays=recorded.replays if replayed and 2 * replayed >= elsewhere - copied else 0,
         late=recorded.late,
         again=sum(launches.values()) if again is None else sum(classify(name, own) == "own" for name in again),
+        steps=[(classify(name, own), short_name(name), took, "") for name, _, took, _ in steps],
     )
 
 

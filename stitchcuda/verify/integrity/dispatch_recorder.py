@@ -17,13 +17,14 @@ from bisect import bisect_left
 from collections.abc import Collection
 from functools import cache
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._C import _profiler
 
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.verify.integrity.graph_boundary import Note, Range, free_copies
+from stitchcuda.verify.messages.program_requests import Step
 
 # Bound before a program is imported, so that it cannot replace them.
 _prepare = torch._C._autograd._prepare_profiler
@@ -41,6 +42,9 @@ _SHOWN = 5                                 # operators that are named in a reaso
 _known: frozenset[str] | None = None       # operators that existed before the program; None before `close_recordings`
 _MOVED = ("vendor", "framework", "copy", "launched")
 _IN_ORDER = ("copy", "replay", "touch", "replayed")
+_STEPS: dict[str, Literal["own", "vendor", "framework"]] = {
+    "own": "own", "vendor": "vendor", "framework": "framework", "copy": "framework",
+}  # fmt: skip
 
 
 class mark:
@@ -135,6 +139,7 @@ class DispatchRecorder:
         self.hidden: tuple[str, ...] = ()  # operators that computed something without a mode that saw it
         self.noted: dict[str, dict[str, int]] = {}  # sums by kind, then by what was noted
         self.trouble = ""                  # why the recording is worthless: the program ended it or began another
+        self.steps: list[Step] = []        # what the call ran, in order
         self.replayed = 0                  # bytes that operators and launches of replayed graphs moved
         self._notes: list[Note] = []       # of copies and replays, in order
         self._first = 0                    # number of the note at the begin of the recording
@@ -171,7 +176,13 @@ class DispatchRecorder:
             self.replayed += moved if in_replay and sort in _MOVED else 0
             if sort in _IN_ORDER:
                 self._notes.append((sort, moved, what))
-            self._add(*(("framework", moved, what.partition(" ")[0]) if sort == "copy" else (sort, moved, what)))
+            if sort in _STEPS:
+                name, _, layouts = what.partition(" ")
+                who = _STEPS[sort]
+                self.steps.append((who, name, moved, "" if sort == "copy" else layouts))
+                self._add(who, moved, name)
+            else:
+                self._add(sort, moved, what)
         numbers = [number for number, *_ in numbered]
         if numbers != list(range(self._first, last + 1)) or list(self.noted.get("end", ())) != [secret]:
             self.trouble = "the program ended the recording of its own call"

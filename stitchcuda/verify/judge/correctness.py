@@ -11,20 +11,21 @@ this), `verify/ablation/own_work.py` (what is checked after it).
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.counts import counted
-from stitchcuda.state import CheckResult, OutputError
+from stitchcuda.state import CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
 from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, NUDGED, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
-from stitchcuda.verify.messages.program_requests import CallWork
+from stitchcuda.verify.messages.program_requests import MOST_STEPS, CallWork, Step
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Trial
 
@@ -32,6 +33,7 @@ _MORE_CALLS = 64                           # a final check makes between this an
 _FEWEST_KEPT = 8                           # inputs and outputs that are kept: fewer may be a cache
 _MORE_S = 1.0                              # ... or as many as fit into so many seconds
 _OTHER = "with other parameters, larger and smaller than those that the constructor writes"
+_MOST_TEXT = 160                           # characters of a step's name, and of its tensors
 _MOST_NAMED = 120                          # characters of a kernel's name that a worker reported, in a reason
 
 
@@ -136,8 +138,25 @@ def _shares(work: CallWork) -> dict[str, Any]:
         "boundary": min(work.boundary, work.elsewhere),
         "host_bytes": work.host_bytes, "vendor_share": work.vendor, "framework_share": work.framework,
         "vendor_by_torch": work.vendor_by_torch, "launches": work.launches,
-        "host_seen": ("cuda_graph",) if work.replays else (),
+        "host_seen": ("cuda_graph",) if work.replays else (), "steps": _steps(work.steps),
     }  # fmt: skip
+
+
+def _steps(reported: Sequence[Step]) -> tuple[CallStep, ...]:
+    """The steps of a call, equal ones in a row as one. Their texts come from the program's worker: each is one short line."""
+    steps: list[CallStep] = []
+    for who, name, amount, tensors in reported[:MOST_STEPS]:
+        step = CallStep(who=who, name=_one_line(name), tensors=_one_line(tensors), amount=amount)
+        last = steps[-1] if steps else None
+        if last and (last.who, last.name, last.tensors) == (step.who, step.name, step.tensors):
+            steps[-1] = last.model_copy(update={"times": last.times + 1, "amount": last.amount + amount})
+        else:
+            steps.append(step)
+    return tuple(steps)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(re.sub(r"[`#]", " ", text).split())[:_MOST_TEXT]
 
 
 def add_remarks(

@@ -24,6 +24,11 @@ Share = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)
 Row = tuple[str, Count, Count, Annotated[int, Field(strict=True)]]
 """Something that the device did: name, start in ns, duration in ns, stream."""
 
+MOST_STEPS = 300                           # of a call, that are reported
+
+Step = tuple[Literal["own", "vendor", "framework"], str, Count, str]
+"""Something that a call ran: whose it is, its name, bytes that it moved (simulator) or ns (GPU), tensors that it was given."""
+
 Caught = tuple[str, str]
 """A failure that the program caught: the function that it called, and the error's first line."""
 
@@ -101,6 +106,7 @@ class CallWork(Answer):
     launches: Count = 0                    # of own kernels
     replays: Count = 0                     # of CUDA graphs that do most of the work outside of own kernels
     host_bytes: Count = 0                  # of device memory that the host read or wrote
+    steps: ReportedList[Step] = field(default_factory=list)  # the first that the call ran, in order
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,21 +134,25 @@ class Interceptor:
         return load
 
 
-def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _call(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Calls a kernel function; during a graph's capture, records it too."""
     if Recorder.active is not None:
-        return Recorder.active.kernel(lambda *given: _run(function, given), args)
-    return _run(function, args)
+        return Recorder.active.kernel(lambda *given: _run(name, function, given), args)
+    return _run(name, function, args)
 
 
-def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Calls a kernel function, for the program or a graph's replay. Its tensors are announced to the byte counters first."""
+def _run(name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Calls a kernel function, for the program or a graph's replay. Its tensors are announced to the byte counters first, and
+    noted with the bytes of its launches afterwards."""
     given = byte_traffic.tensors_of(args)
     byte_traffic.announce(given)
     for tensor in given:
         if loaded_runtime.is_host_memory(tensor.data_ptr()):  # what a kernel writes there, the host can read uncounted
             note("read", byte_traffic.extent_bytes(tensor), "host memory")
-    return function(*args)
+    before = loaded_runtime.launched_bytes()
+    result = function(*args)
+    note("own", loaded_runtime.launched_bytes() - before, f"{name} {byte_traffic.layouts(given)}")
+    return result
 
 
 class CountedModule:
@@ -179,8 +183,8 @@ class CountedModule:
         def call(*args: Any, **kwargs: Any) -> Any:
             with self._noting(name):
                 if kwargs:
-                    return _call(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
-                return _call(function, args)
+                    return _call(name, lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
+                return _call(name, function, args)
 
         call.__name__ = name
         return call

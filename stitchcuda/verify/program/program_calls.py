@@ -37,6 +37,7 @@ from stitchcuda.verify.integrity.call_effects import CallEffects, generators_dig
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
 from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.program_requests import (
+    MOST_STEPS,
     Called,
     CallProgram,
     GradientMode,
@@ -169,6 +170,7 @@ class ProgramCalls:
             launches=launched,
             replays=recorder.total("replay") if at_work else 0,
             host_bytes=touched + recorder.total("read"),
+            steps=recorder.steps[:MOST_STEPS],
         )
 
     def _find_shared(self, outputs: list[torch.Tensor], given: list[torch.Tensor]) -> dict[str, Any]:

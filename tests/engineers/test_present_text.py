@@ -1,0 +1,127 @@
+"""What the roles are told of the program as it is: kept tasks, nodes in order, times, what is left; each thing once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stitchcuda.compiler.regions.partition import partition
+from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program, most_from_task
+from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
+from stitchcuda.state import CallStep
+from stitchcuda.tools.device.device import device_facts
+from tests.compiler.eager import captured
+
+DEVICE = device_facts("sim")
+
+
+class Block(torch.nn.Module):
+    """Two equal halves of gelu and product, then a residual sum and a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(256, 256), torch.nn.Linear(256, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x + self.second(F.gelu(self.first(F.gelu(x)))), (256,))
+
+
+GRAPH = captured(Block(), torch.empty(512, 256))
+REGIONS = {region.id: region for region in partition(GRAPH)}
+COMPUTING = [name for name, region in REGIONS.items() if region.kind != "view"]
+NORM = next(name for name, region in REGIONS.items() if "layer_norm" in region.title)
+GELU = next(name for name, region in REGIONS.items() if "gelu" in region.title)
+
+
+def described(tasks: Mapping[str, Sequence[str]], *, replayed: bool = False, claim: float | None = None) -> PresentProgram:
+    kept = [PresentTask(name, name, tuple(REGIONS[region] for region in served), claim) for name, served in tasks.items()]
+    return describe_program(GRAPH, tuple(REGIONS.values()), kept, DEVICE, "reference", replayed=replayed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(owners=st.lists(st.sampled_from(("", "a", "b")), min_size=len(COMPUTING), max_size=len(COMPUTING)))
+def test_each_operator_is_in_one_node_and_times_add_up(owners: list[str]) -> None:
+    tasks = {
+        task: [name for name, owner in zip(COMPUTING, owners, strict=True) if owner == task]
+        for task in dict.fromkeys(filter(None, owners))
+    }
+    found = described(tasks)
+    served = [region for node in found.nodes for region in node.regions if not node.task]
+    torchs = [name for name, owner in zip(COMPUTING, owners, strict=True) if not owner]
+    assert sorted(served) == sorted(name for name in torchs for nodes in REGIONS[name].nodes for _ in nodes)
+    assert sum(node.ms for node in found.nodes) == pytest.approx(found.device_ms)
+    assert all(node.ms >= node.above_ms >= 0 for node in found.nodes)
+    assert {task: set(names) for task, names in tasks.items()} == {
+        task: {region for node in found.nodes if node.task == task for region in node.regions} for task in tasks
+    }
+    assert found.ms >= found.floor.ms
+    assert found.left_ms == pytest.approx(found.ms - found.floor.ms)
+
+
+def test_what_a_task_can_give_is_what_its_kernel_changes() -> None:
+    now, regions = described({"norm": [NORM]}), tuple(REGIONS.values())
+    both = described({"norm": [NORM], "gelus": [GELU]})
+    most = most_from_task(now, GRAPH, regions, [REGIONS[GELU]], DEVICE, "reference")
+    assert most == pytest.approx(now.ms - both.ms)
+    assert most_from_task(now, GRAPH, regions, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
+
+
+def test_a_claim_is_shown_and_counts_for_nothing() -> None:
+    plain, claimed = described({"norm": [NORM]}), described({"norm": [NORM]}, claim=99.0)
+    assert (plain.ms, plain.device_ms, plain.nodes) == (claimed.ms, claimed.device_ms, claimed.nodes)
+    text = present_text(claimed, DEVICE, None, None)
+    (line,) = (line for line in text.splitlines() if line.startswith("- norm: "))
+    assert "by the cost model, claimed 99 ms" in line
+    assert "claimed" not in present_text(plain, DEVICE, None, None)
+
+
+def test_nodes_stand_in_order_with_their_figures() -> None:
+    text = present_text(described({"both-gelus": [GELU], "norm": [NORM]}), DEVICE, None, None)
+    nodes = [line for line in text.splitlines() if " above it" in line]
+    assert [line.split(" [")[0] for line in nodes] == [
+        "- own kernel of both-gelus", "- aten.linear.default", "- own kernel of norm",
+    ]  # fmt: skip
+    assert "× 2 → gelu [512, 256] float32: 2 launches, 2.1 MB" in nodes[0]
+    assert "(nothing was timed)" in text
+    assert "What is left: at most " in text
+
+
+def test_a_measured_program_says_so() -> None:
+    text = present_text(described({"norm": [NORM]}, replayed=True), DEVICE, 0.02, 0.05)
+    assert "A call takes 0.02 ms measured, 2.50× over eager; by the cost model" in text
+    assert "replayed as a CUDA graph" in text
+
+
+def test_what_a_call_ran_shows_tensors_as_they_are_passed() -> None:
+    own = CallStep(who="own", name="gelu", tensors="[8, 4] float32 strides [1, 8]; [8, 4] float32", amount=256, times=2)
+    library = CallStep(who="vendor", name="addmm", tensors="[8, 4] float32", amount=5000)
+    text = steps_text((own, library), None)
+    assert "- own gelu × 2 ([8, 4] float32 strides [1, 8]; [8, 4] float32): 256 B" in text
+    assert "- library addmm → [8, 4] float32: 5 kB" in text
+    assert "library addmm → [8, 4] float32: 5.0 µs" in steps_text((library,), "timed")
+    many = steps_text((own,) * (MOST_STEPS + 3), None).splitlines()
+    assert many[-1] == "- and 3 more"
+    assert steps_text((), None) == ""
+
+
+def test_many_nodes_are_cut_to_those_that_take_most_time() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        for size in range(MOST_NODES + 6):
+            x = torch.cumsum(F.pad(x, (0, 64 * (size + 1))), 0)
+        return x
+
+    graph = captured(forward, torch.empty(64, 64))
+    found = describe_program(graph, partition(graph), (), DEVICE, "reference", replayed=False)
+    text = present_text(found, DEVICE, None, None)
+    assert sum(" above it" in line for line in text.splitlines()) == MOST_NODES
+    assert " smaller nodes: " in text
+
+
+def test_whose_number_it_is() -> None:
+    assert task_claim(0.1, claimed=True) == "the planner claims that it saves 0.1 ms"
+    assert task_claim(0.1, claimed=False) == "the cost model predicts that it saves 0.1 ms"
