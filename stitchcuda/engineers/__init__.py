@@ -36,6 +36,8 @@ class Brief:
     program_ms: float | None = None      # its measured time of a call
     profile: tuple[str, ...] = ()        # lines on where that time goes
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
+    defects: tuple[str, ...] = ()        # that reviews named in the program now, a line each
+    suggestions: tuple[str, ...] = ()    # of reviews, that nobody followed
     docs: str = ""                       # documentation found for this plan
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 
@@ -72,6 +74,13 @@ class Assignment:
     candidate: int = 0                   # 0, 1, ... of the drafts that are written at once
     candidates: int = 1                  # how many are written at once
     look: Look | None = None
+    started_from: Files | None = None    # a review is of all that changed since this program; None: since `program`
+
+    @property
+    def remaining(self) -> tuple[Task, ...]:
+        """The tasks of the plan after this one."""
+        names = [task.id for task in self.plan.tasks]
+        return self.plan.tasks[names.index(self.task.id) + 1 :] if self.task.id in names else ()
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ REPAIRS = 1
 # The most characters of the model's texts beside its code: later prompts repeat them.
 TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
+NO_DEFECT = ("", "none", "no", "n/a", "empty")  # what models write where nothing is to be written
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
@@ -106,6 +107,7 @@ class ChatEngineer:
             route=reply.route,
             citations=tuple(_shortened(citation, SENTENCE) for citation in reply.citations[:CITATIONS]),
             expected_gain=_shortened(reply.expected_gain, SENTENCE),
+            defect="" if reply.defect.strip().lower().rstrip(".") in NO_DEFECT else _shortened(reply.defect, SENTENCE),
         )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from stitchcuda.state import Route
 
@@ -146,10 +146,17 @@ class DraftReply:
 
 class ReviewReply(Reply):
     bottleneck: str
+    defect: str  # a mistake in the code that the tools did not find; "" for none
     suggestion: str
     expected_gain: str
     route: Route
     citations: list[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_defect(cls, reply: Any) -> Any:
+        """Replies that were recorded before `defect` was asked for have none."""
+        return {"defect": ""} | reply if isinstance(reply, dict) else reply
 
 
 def without_thinking(text: str) -> str:

@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers.review_findings import open_defects, open_suggestions
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
@@ -24,6 +25,7 @@ def brief_of(state: State, context: Context) -> Brief:
     assert baseline is not None
     assert program is not None
     history = context.history(state)
+    reviewed = [(attempt, context.load(Review, attempt.review)) for attempt in history]
     best = state.get("best")
     plans = state.get("plans", ())
     profiles = [found for found in (state.get("system"), state.get("counters")) if found and not found.skipped]
@@ -42,6 +44,8 @@ def brief_of(state: State, context: Context) -> Brief:
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         lessons=context.lines(state.get("lessons")),
+        defects=open_defects(reviewed),
+        suggestions=open_suggestions(reviewed),
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
 
