@@ -40,15 +40,16 @@ class Change(NamedTuple):
 
 def describe_changes(before: Files, after: Files, tokens: int, counter: TokenCounter) -> str:
     """Returns the changed files in at most about `tokens`. A file that does not fit is shown with three lines around each
-    change only, and what still does not fit is cut. "" if nothing changed."""
+    change only, and what still does not fit is cut, down to its heading. "" if nothing changed."""
     shown, left = [], tokens
     files = changed_files(before, after)
-    for path in sorted(files, key=lambda path: (not path.endswith(KERNELS), path.endswith("_binding.cc"), path)):
+    for path in sorted(files, key=lambda path: (not path.endswith(KERNELS), not path.endswith("_binding.cc"), path)):
         old = before.get(path, "")
         text = _describe_file(path, old if isinstance(old, str) else "", files[path], path in after, whole=True)
         if counter.count(text) > left:
             text = _describe_file(path, old if isinstance(old, str) else "", files[path], path in after, whole=False)
-        shown.append(fit(text, left, counter) or f"### {path}: changed, no room to show it")
+        heading, _, body = text.partition("\n")
+        shown.append(fit(text, left, counter) or (f"{heading} (no room to show it)" if body else heading))
         left = max(0, left - counter.count(shown[-1]))
     return "\n".join(shown)
 
@@ -63,7 +64,7 @@ def _describe_file(path: str, old: str, new: str, exists: bool, *, whole: bool) 
         return f"### {path}: new, a binding of {size}, not shown" if binding else file_block(path, new)
     changes = _find_changes(old.splitlines(), new.splitlines())
     count = sum(max(change.last - change.first, change.end - change.start) for change in changes)
-    title = f"{path}: {counted(count, 'line')} of {size} changed"
+    title = f"{path}: {count:,} of {size} changed"
     if binding and count > BINDING:
         return f"### {title}, a binding, not shown"
     kernels = _device_functions(new) if whole and path.endswith(KERNELS) else []

@@ -1,8 +1,8 @@
 """Finds what reviews said and nobody acted on: defects in the present program, and suggestions that no draft followed.
 
-A defect is open while the attempt that it was named for is in the program and no later review of the same task, or of the whole
-program, found none. A suggestion is open if no further draft of its task was written. The built-in engineer's reviews are left
-out: they are rules, and its own. Whether a finding is right is not judged.
+A defect is open while the attempt that it was named for is in the program, until a later review of the same task, or of the
+whole program (which is shown the open ones), names none. A suggestion is open if no further draft of its task was written. The
+built-in engineer's suggestions are left out. Whether a finding is right is not judged.
 
 Where to look next: `graph/routes.py` (rule 7: a defect is repaired once), `engineers/prompts/findings.md.j2` (shows them).
 """
