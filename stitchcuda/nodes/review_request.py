@@ -20,7 +20,7 @@ from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import complete_citations, search_for_review
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
-from stitchcuda.state import Attempt, Review, State, Work
+from stitchcuda.state import Attempt, Review, Route, State, Work
 
 
 def request_review(
@@ -30,7 +30,7 @@ def request_review(
     before the review."""
     halt, notes = state.get("halt"), state.get("notes", ())
     by_rule = context.engineer(state).name == "builtin"  # costs nothing, and lessons are made from it
-    ends = not by_rule and _ends(rules, state, context, attempt)
+    ends = not by_rule and _ends(rules, state, context, attempt, "next_task" if attempt.correct else verdict.route)
     needless = "" if by_rule else rules.needless_review(standing, verdict, ends=ends)
     if needless:
         return _without_engineer(attempt, verdict, needless), halt, notes
@@ -45,12 +45,12 @@ def request_review(
         return _without_engineer(attempt, verdict, str(unread)), halt, context.note({"notes": notes}, note)
 
 
-def _ends(rules: Rules, state: State, context: Context, attempt: Attempt) -> bool:
-    """Whether the plan or the session ends once this attempt's task is left."""
+def _ends(rules: Rules, state: State, context: Context, attempt: Attempt, route: Route) -> bool:
+    """Whether the session, or with `next_task` the plan, ends if `route` follows this attempt."""
     after = state | {"attempts": state.get("attempts", 0) + 1}
     if attempt.kept:
         after |= {"best": attempt}
-    return stop_after(rules, after, context, "next_task", state.get("task", 0) + 1) is not None
+    return stop_after(rules, after, context, route, state.get("task", 0) + 1) is not None
 
 
 def _ask(state: State, context: Context, work: Work, *, whole: bool) -> Review:

@@ -149,3 +149,9 @@ def test_a_review_that_cannot_matter_is_not_asked_for_and_the_last_one_is_of_the
     assert [review.whole for review in read] == [False, True]
     assert [assignment.started_from is None for assignment in engineer.asked] == [True, False]
     assert "drafts.txt" not in (engineer.asked[1].started_from or {}), "the program before both tasks"
+
+
+def test_a_failure_at_the_last_task_of_a_plan_is_reviewed(tmp_path: Path) -> None:
+    _, engineer, _, read = ended(tmp_path, {"a": ["wrong", "saves 0.2"]}, {"a0": {"bottleneck": "an index"}})
+    assert engineer.asked_for == ["a0", "a1"]
+    assert [(review.bottleneck, review.whole) for review in read] == [("an index", False), ("none", True)]
