@@ -328,13 +328,18 @@ class Evidence(Record):
 
 
 class Review(Record):
-    """The verifier's interpretation of the evidence. `route` is its proposal; `graph/routes.py` decides."""
+    """The verifier's interpretation of the evidence. `route` is its proposal; in what is stored with an attempt, it is the
+    route that `graph/routes.py` has decided."""
 
     bottleneck: str
-    suggestion: str
+    suggestion: str                        # "none" without one
     route: Route
     citations: tuple[str, ...] = ()
     expected_gain: str = ""
+    defect: str = ""                       # a mistake in the code that the tools did not find; "" for none
+    overruled: str = ""                    # the proposed route and the rule that forbade it; "" if it was followed
+    skipped: str = ""                      # why no engineer was asked; "" if one was
+    whole: bool = False                    # the whole program was reviewed, not the attempt's change alone
 
 
 class Usage(Record):
@@ -382,7 +387,7 @@ class Attempt(Record):
     built: bool
     correct: bool
     kept: bool                             # its program became the session's program
-    route: Route                           # code, replan or next_task
+    route: Route
     route_reason: str
     predicted_ms: float
     saving_ms: float | None = None         # measured
@@ -397,6 +402,7 @@ class Attempt(Record):
     structure: str = ""                    # Structure.name that it was asked to follow
     beside: bool = False                   # a candidate whose step went on with another one
     edited: bool = False                   # a person edited the draft before it was built
+    defect: str = ""                       # a mistake that its review names although the tools found it correct
 
     @property
     def claimed(self) -> bool:

@@ -39,6 +39,8 @@ class Brief:
     present: PresentProgram | None = None  # what is in it, by the cost model; None: the reference was not captured
     steps: tuple[CallStep, ...] = ()     # what its last check saw a call run, in order
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
+    defects: tuple[str, ...] = ()        # that reviews named in the program now, a line each
+    suggestions: tuple[str, ...] = ()    # of reviews, that nobody followed
     docs: str = ""                       # documentation found for this plan
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 
@@ -85,6 +87,13 @@ class Assignment:
     candidates: int = 1                  # how many are written at once
     structure: str = ""                  # the name of the task's structure that this draft follows; "": the coder chooses
     look: Look | None = None
+    started_from: Files | None = None    # a review is of all that changed since this program; None: since `program`
+
+    @property
+    def remaining(self) -> tuple[Task, ...]:
+        """The tasks of the plan after this one."""
+        names = [task.id for task in self.plan.tasks]
+        return self.plan.tasks[names.index(self.task.id) + 1 :] if self.task.id in names else ()
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ def describe_history(earlier: Sequence[tuple[Attempt, Review]]) -> str:
         lines += [f"- #{attempt.ordinal}: {_outcome(attempt)}. {attempt.note}".rstrip() for attempt, _ in earlier[:-LAST]]
     for attempt, review in earlier[-LAST:]:
         reading = f" Read as: {review.bottleneck} Then suggested: {review.suggestion}" if review.bottleneck else ""
-        lines.append(f"- #{attempt.ordinal}: {_outcome(attempt)}. {attempt.note}{reading}")
+        defect = f" Defect named: {attempt.defect}" if attempt.defect else ""
+        lines.append(f"- #{attempt.ordinal}: {_outcome(attempt)}. {attempt.note}{reading}{defect}")
     return "\n".join(" ".join(line.split()) for line in lines)
 
 

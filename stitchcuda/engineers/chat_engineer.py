@@ -50,6 +50,7 @@ TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
 FORMS = {"compile": "compile", "check": "check", "bench": "bench [KERNEL]", "profile": "profile KERNEL", "docs": "docs QUERY"}
 MOST_STRUCTURES = 3                        # of one task
+NO_DEFECT = ("", "none", "no", "n/a", "empty")  # what models write where nothing is to be written
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
@@ -122,6 +123,7 @@ class ChatEngineer:
             route=reply.route,
             citations=tuple(_shortened(citation, SENTENCE) for citation in reply.citations[:CITATIONS]),
             expected_gain=_shortened(reply.expected_gain, SENTENCE),
+            defect="" if reply.defect.strip().lower().rstrip(".") in NO_DEFECT else _shortened(reply.defect, SENTENCE),
         )
 
 

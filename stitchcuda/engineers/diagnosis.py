@@ -8,7 +8,9 @@ Where to look next: `state.py` (Evidence), `engineers/prompt.py` (shows this tex
 from __future__ import annotations
 
 from stitchcuda.counts import counted
-from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, ProfileResult, TimingResult
+from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, ProfileResult, Tier, TimingResult
+
+RACE_ACCESSES = 500_000  # of a kernel in a call, among which the simulator looks for races (kMost in its access_check.h)
 
 
 def describe_evidence(evidence: Evidence) -> str:
@@ -52,7 +54,24 @@ def describe_check(check: CheckResult) -> str:
         )
     if check.deterministic is False:
         lines.append("Two runs on the same inputs differ: it is not deterministic.")
-    return "\n".join([*lines, *(f"- not checked: {note}" for note in check.notes)])
+    unchecked = (*check.notes, *describe_unchecked(check.tier)) if check.ok else check.notes
+    return "\n".join([*lines, *(f"- not checked: {note}" for note in unchecked)])
+
+
+def describe_unchecked(tier: Tier, *, sanitized: bool = False) -> tuple[str, ...]:
+    """Returns what a check of this tier never looks for, a sentence each. `sanitized`: compute-sanitizer ran as well."""
+    shapes = "inputs of other shapes or dtypes than get_inputs() gives, unless program.json states a range of sizes"
+    if tier == "compiled":
+        return ()
+    if tier == "simulated":
+        return (
+            f"races of a kernel behind its first {RACE_ACCESSES:,} accesses in a call, and in device memory where a kernel has "
+            "memory fences; volatile and atomic accesses count as ordered (any other race refuses a program, with the line)",
+            "values read before they are written, unless they reach an output: new memory holds NaN",
+            shapes,
+        )
+    memory = "races, accesses out of bounds and shared memory read before it is written: nothing looks for them on a GPU here"
+    return (shapes,) if sanitized else (memory, shapes)
 
 
 def _excess(output: OutputError) -> float:

@@ -32,6 +32,7 @@ from stitchcuda.engineers.attempt_history import describe_attempt, describe_hist
 from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.engineers.plan_tree import plan_tree_text
 from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
+from stitchcuda.engineers.program_changes import describe_changes
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
@@ -73,8 +74,7 @@ SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
     "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
     "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
-    "structure": 600,
-    "host": 1000,
+    "structure": 600, "host": 1000, "findings": 500,
 }  # fmt: skip
 """The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
 `tool` for each result of a tool, `read` for all files of one look together."""
@@ -218,6 +218,7 @@ def _with_shares(task: Task, budget: PromptBudget) -> Task:
 
 
 def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
+    since, changed = _review_changes(assignment, draft, budget)
     return _render(
         "verifier",
         _common_values(assignment.brief, budget)
@@ -228,12 +229,37 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),
-            "changed": budget.fit(file_blocks(changed_files(assignment.program, draft.files)), "changed"),
+            "since": since,
+            "changed": changed,
+            "whole": assignment.started_from is not None,
+            "kept": assignment.kept,
+            "remaining": assignment.remaining,
+            "claimed": assignment.plan.claimed,
             "draft": draft,
             "ordinal": assignment.ordinal + 1,
             "docs": budget.fit(assignment.docs, "docs"),
         },
     )
+
+
+def _review_changes(assignment: Assignment, draft: Draft, budget: PromptBudget) -> tuple[str, str]:
+    """Returns since when, and what `draft` changed: since the last draft or the program before the task, whichever is the
+    shorter text; all since the model started in a review of the whole program, unless the last draft was reviewed so."""
+    tokens, last = budget.tokens("changed"), assignment.last
+
+    def changes(before: Files) -> str:
+        return describe_changes(before, draft.files, tokens, budget.counter)
+
+    since_last = changes(last.files) if last else ""
+    if assignment.started_from is not None and not (last and assignment.review and assignment.review.whole):
+        return "since the model started", changes(assignment.started_from)
+    since_program = changes(assignment.program)
+    if last is None or len(since_program) <= len(since_last):
+        return "since the program before this task", since_program
+    changed = {path: text for path, text in changed_files(last.files, draft.files).items() if path in draft.files}
+    others = [path for path in changed_files(assignment.program, draft.files) if path in draft.files and path not in changed]
+    more = f"\nAlso of this task, as in the last draft: {', '.join(others)}." if others else ""
+    return "since the last draft of this task", f"{since_last}{more}"
 
 
 def look_results(seen: str, left: int, budget: PromptBudget) -> str:
@@ -354,6 +380,8 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "present": _present(brief, budget),
         "profile": budget.fit("\n".join(brief.profile), "profile").splitlines(),
         "lessons": budget.fit("\n".join(brief.lessons), "lessons").splitlines(),
+        "defects": budget.fit("\n".join(brief.defects), "findings").splitlines(),
+        "suggestions": budget.fit("\n".join(brief.suggestions), "findings").splitlines(),
     }
 
 

@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from stitchcuda.engineers.loose_json import json_object
 from stitchcuda.state import Route
@@ -82,10 +82,17 @@ class PlanReply(Reply):
 
 class ReviewReply(Reply):
     bottleneck: str
+    defect: str  # a mistake in the code that the tools did not find; "" for none
     suggestion: str
     expected_gain: str
     route: Route
     citations: list[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_defect(cls, reply: Any) -> Any:
+        """Replies that were recorded before `defect` was asked for have none."""
+        return {"defect": ""} | reply if isinstance(reply, dict) else reply
 
 
 def without_thinking(text: str) -> str:

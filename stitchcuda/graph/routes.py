@@ -1,6 +1,6 @@
 """Decides which route follows a verdict, whether a program is kept, and when a session stops.
 
-The engineer's proposed route is not used:
+Rules, the first that applies:
 
 1. Not built or not correct: `code`, with the diagnosis. The same error three times, or four failures: `replan`; a task that
    has failed its way into a replan before is dropped instead (`next_task`), so no session turns in circles.
@@ -12,6 +12,11 @@ The engineer's proposed route is not used:
    Two steps in a row whose coders answered nothing that could be used: the task is dropped (`next_task`).
 6. Goal reached, a budget spent, or what is left is together worth less than 0.5 % of the runtime: `done`, whatever the route.
    On the simulator every task is tried: a prediction that nothing checks is no reason to leave one out.
+   A goal that is reached waits for the repair of a defect (rule 7).
+7. Correct and kept, but its review names a defect: `code`, once for each task. The repair is kept if it still saves time
+   against the program before the defective one. A defect that is named again is recorded with the attempt, which is kept.
+8. Else the route that the review proposes: `replan` (not for a task that failed its way into a replan before), or `done` after
+   a correct attempt, unless rule 5 applies or a goal is not reached. Rules 1 to 5 forbid every other proposal.
 
 Pure functions of records. `tests/graph/test_routes.py` has the same rules as a table.
 
@@ -24,7 +29,7 @@ from collections.abc import Sequence
 
 from stitchcuda.counts import counted
 from stitchcuda.nodes.route_request import AttemptStanding, KeepDecision, RouteVerdict, Stop
-from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
+from stitchcuda.state import Evidence, Review, Route, Settings, State, Task, Usage
 
 GO_ON = "code / next_task"                 # edge from the verifier to the next draft
 SAME_ERROR = 3                             # attempts with the same error
@@ -37,40 +42,75 @@ MISSES = 2                                 # missed predictions
 WORTH = 0.005                              # share of the runtime that the remaining tasks must promise together
 
 
-def keep(evidence: Evidence, *, timed_here: bool) -> KeepDecision:
+def keep(evidence: Evidence, *, timed_here: bool, repair_ms: float = 0.0) -> KeepDecision:
     """Decides whether the attempt's program becomes the session's. `timed_here`: this target can time programs. A correct
-    program is kept if the whole 95 % interval of its saving is above zero, or if nothing can be timed here."""
+    program is kept if the whole 95 % interval of its saving is above zero, or if nothing can be timed here. `repair_ms`: what
+    the program that it repairs saves at least; a repair may cost that much."""
     if not evidence.check or not evidence.check.ok:
         return KeepDecision(False, "not correct")
     if not timed_here:
         return KeepDecision(True, "correct; its saving is a prediction until a GPU times it")
     if evidence.timing is None:
         return KeepDecision(False, "correct but not timed, so nothing shows that it pays")
+    if evidence.timing.saving_low_ms <= 0 < evidence.timing.saving_low_ms + repair_ms:
+        cost = max(-evidence.timing.saving_ms, 0.0)
+        reason = f"repairs a defect for {cost:.4f} ms; what it repairs saved at least {repair_ms:.4f} ms"
+        return KeepDecision(True, reason, repairs=True)
     if evidence.timing.saving_low_ms <= 0:
         return KeepDecision(False, f"correct but does not pay: saves {evidence.timing.saving_ms:.4f} ms, which may be none")
     return KeepDecision(True, f"saves {evidence.timing.saving_ms:.4f} ms against the program before it")
 
 
 def verdict_route(standing: AttemptStanding) -> RouteVerdict:
-    """Applies rules 1 to 5 to an attempt. Never returns `done`, which only `stop` decides."""
+    """Applies rules 1 to 5 to an attempt, before anybody reviews it. Never returns `done`."""
+    missed = standing.missed
     if standing.twin and standing.correct:
-        return RouteVerdict("next_task", f"it does the same as attempt {standing.twin}: there is nothing new", standing.missed)
+        return RouteVerdict("next_task", f"it does the same as attempt {standing.twin}: there is nothing new", missed, rule=2)
     if not standing.correct:
         return _failed(standing)
     if standing.saving_ms is None:
-        return RouteVerdict("next_task", "correct; nothing can be timed here", standing.missed)
+        return RouteVerdict("next_task", "correct; nothing can be timed here", missed, rule=2)
     saved = standing.saving_ms + sum(attempt.saving_ms or 0.0 for attempt in standing.earlier if attempt.kept)
-    if saved >= PAID * standing.predicted_ms:
+    rule = 3 if saved >= PAID * standing.predicted_ms else 4
+    if rule == 3:
         reason = f"saves {saved:.4f} ms of {standing.predicted_ms:.4f} ms predicted"
     elif _alike(standing):
         reason = f"two correct attempts within {ALIKE:.0%}: this task gives no more than {saved:.4f} ms"
     else:
         reason = f"correct but saves only {saved:.4f} ms of {standing.predicted_ms:.4f} ms predicted"
-        return RouteVerdict("code", reason, standing.missed)
-    missed = standing.missed + prediction_missed(standing.predicted_ms, saved)
+        return RouteVerdict("code", reason, missed, rule=4)
+    missed += prediction_missed(standing.predicted_ms, saved)
     if missed >= MISSES:
-        return RouteVerdict("replan", f"{reason}; predictions missed by more than {MISSED_BY:g}x on {missed} tasks", missed)
-    return RouteVerdict("next_task", reason, missed)
+        reason = f"{reason}; predictions missed by more than {MISSED_BY:g}x on {missed} tasks"
+        return RouteVerdict("replan", reason, missed, rule=5)
+    return RouteVerdict("next_task", reason, missed, rule)
+
+
+def needless_review(standing: AttemptStanding, verdict: RouteVerdict, *, ends: bool) -> str:
+    """Returns why no review could change what follows or be read by anybody, in one sentence; "" if one is to be asked for.
+    `verdict`: of rules 1 to 5. `ends`: the session ends with this attempt."""
+    if standing.twin:
+        return f"it does the same as attempt {standing.twin}, which has a review"
+    if not standing.correct and (ends or verdict.route == "next_task"):
+        return f"its program is not correct, and the {'session ends' if ends else 'task is dropped'}"
+    return ""
+
+
+def follow_review(
+    standing: AttemptStanding, verdict: RouteVerdict, review: Review, *, kept: bool, goal_missed: str = ""
+) -> RouteVerdict:
+    """Applies rules 7 and 8: returns the route after a review, or `verdict` (of rules 1 to 5) where one of these forbids what
+    the review proposes. `kept`: the attempt's program is now the session's. `goal_missed`: the goal that is not reached."""
+    asks = f"the review asks for it: {review.bottleneck}"
+    if kept and review.defect and not standing.repaired:
+        return RouteVerdict("code", f"the review names a defect: {review.defect}", standing.missed, rule=7)
+    if review.route == "replan" and not (standing.replanned and not standing.correct):
+        return verdict if verdict.route == "replan" else RouteVerdict("replan", asks, verdict.missed, rule=8)
+    if review.route == "done" and standing.correct and verdict.rule != 5:
+        if goal_missed:
+            return verdict._replace(reason=f"{verdict.reason}; {goal_missed}", rule=6)
+        return RouteVerdict("done", asks, verdict.missed, rule=8)
+    return verdict
 
 
 def prediction_missed(predicted_ms: float, saved_ms: float) -> bool:
@@ -88,15 +128,16 @@ def stop(
     attempts: int,
     usage: Usage,
     spent: str | None = None,
+    repairs: bool = False,
 ) -> Stop | None:
     """Applies rule 6: returns why the session ends now, or None.
 
     `left`: the plan's tasks after this one. `runtime_ms`: of the best program. `attempts`: without those of the start stage.
-    `spent`: which budget of model calls is used up. The first task of a plan is always tried; what follows has to be worth 0.5
-    % together, since ten tasks of 1.5 % are 15 %, and small predictions were seen to be below what fusion gave in a replayed
-    graph.
+    `spent`: which budget of model calls is used up. `repairs`: a defect is repaired next, so the goal has to wait. The first
+    task of a plan is always tried; what follows has to be worth 0.5 % together, since ten tasks of 1.5 % are 15 %, and small
+    predictions were seen to be below what fusion gave in a replayed graph.
     """
-    if settings.goal is not None and speedup is not None and speedup >= settings.goal:
+    if settings.goal is not None and speedup is not None and speedup >= settings.goal and not repairs:
         return Stop(f"goal reached: {speedup:.2f}x")
     if attempts >= settings.max_attempts:
         return Stop(f"budget spent: {counted(attempts, 'attempt')}")
@@ -142,10 +183,10 @@ def _failed(standing: AttemptStanding) -> RouteVerdict:
     elif len(failures) + 1 >= FAILURES:
         reason = f"{what}: {len(failures) + 1} failures"
     else:
-        return RouteVerdict("code", what, standing.missed)
+        return RouteVerdict("code", what, standing.missed, rule=1)
     if standing.replanned:
-        return RouteVerdict("next_task", f"{reason}, as before the last replan: the task is dropped", standing.missed)
-    return RouteVerdict("replan", reason, standing.missed)
+        return RouteVerdict("next_task", f"{reason}, as before the last replan: the task is dropped", standing.missed, rule=1)
+    return RouteVerdict("replan", reason, standing.missed, rule=1)
 
 
 def _alike(standing: AttemptStanding) -> bool:

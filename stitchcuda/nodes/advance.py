@@ -14,7 +14,7 @@ from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.lessons import lessons_for_plan, remember_lesson
 from stitchcuda.nodes.nothing import explain_nothing_to_do
-from stitchcuda.nodes.route_request import Rules
+from stitchcuda.nodes.route_request import Rules, Stop
 from stitchcuda.state import Route, State, Usage
 
 
@@ -25,34 +25,45 @@ def _more_to_gain(state: State, context: Context) -> bool:
     return kept and context.engineers.transcript is not None
 
 
-def take_route(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
-    """Returns `update` with the state after taking `route`, unless the rules stop the session or it passes to the chat model.
-    When a task is left, its lesson is stored; for a new plan, lessons of earlier sessions are looked up."""
-    after = state | update
-    plan, work = context.plan(after), after.get("work")
-    position = after.get("task", 0)
-    finished = after.get("tasks_done", ())
-    attempt = after["recent"][-1] if after.get("recent") and work and after["recent"][-1].id == work.id else None
-    leaves = route == "next_task" or (route == "replan" and attempt is not None and attempt.correct)
-    if work is not None and leaves:
-        finished, position = (*finished, work.task.id), position + 1
-    baseline, best = after["baseline"], after.get("best")
+def stop_after(
+    rules: Rules, state: State, context: Context, route: Route, position: int, *, repairs: bool = False
+) -> Stop | None:
+    """Returns why the session ends on `route` at `position` of the plan, or None. `repairs`: a defect is repaired next."""
+    plan, baseline, best = context.plan(state), state["baseline"], state.get("best")
     assert baseline is not None
     runtime = baseline.predicted_ms        # the rule that reads it holds on GPUs only, where the best program was timed
     if best and best.speedup and baseline.eager_ms:
         runtime = baseline.eager_ms / best.speedup
-    starting = after.get("stage") == "start"
-    stop = rules.stop(
+    return rules.stop(
         route=route,
         left=plan.tasks[position:] if plan else (),
         runtime_ms=runtime,
         speedup=best.speedup if best else None,
         settings=context.settings,
-        attempts=context.own_attempts(after),
-        usage=after.get("usage", Usage()),
+        attempts=context.own_attempts(state),
+        usage=state.get("usage", Usage()),
         spent=context.engineers.budget.exhausted() if context.engineers.budget else None,
+        repairs=repairs,
     )
+
+
+def take_route(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
+    """Returns `update` with the state after taking `route`, unless the rules stop the session or it passes to the chat model.
+    When a task is left, its lesson is stored; for a new plan, lessons of earlier sessions are looked up."""
+    after = state | update
+    work = after.get("work")
+    position = after.get("task", 0)
+    finished = after.get("tasks_done", ())
+    attempt = after["recent"][-1] if after.get("recent") and work and after["recent"][-1].id == work.id else None
+    leaves = route in ("next_task", "done") or (route == "replan" and attempt is not None and attempt.correct)
+    if work is not None and leaves:
+        finished, position = (*finished, work.task.id), position + 1
+    starting = after.get("stage") == "start"
+    repairs = route == "code" and attempt is not None and bool(attempt.defect)
+    stop = stop_after(rules, after, context, route, position, repairs=repairs)
     reason = after.get("halt") or (stop.reason if stop else None)
+    if route == "done" and attempt is not None and not reason:
+        reason = attempt.route_reason
     changed: State = {}
     plan_done = stop is not None and stop.left_over and not after.get("halt")
     if plan_done and starting:

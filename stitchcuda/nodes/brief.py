@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers.review_findings import open_defects, open_suggestions
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.prediction import Predictor, kept_attempts
@@ -28,6 +29,7 @@ def brief_of(state: State, context: Context) -> Brief:
     assert baseline is not None
     assert program is not None
     history = context.history(state)
+    reviewed = [(attempt, context.load(Review, attempt.review)) for attempt in history]
     best = state.get("best")
     plans = state.get("plans", ())
     profiles = [found for found in (state.get("system"), state.get("counters")) if found and not found.skipped]
@@ -52,6 +54,8 @@ def brief_of(state: State, context: Context) -> Brief:
         present=None if graph.opaque else predictor.describe(kept),
         steps=checked.steps if checked else (),
         lessons=context.lines(state.get("lessons")),
+        defects=open_defects(reviewed),
+        suggestions=open_suggestions(reviewed),
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
 

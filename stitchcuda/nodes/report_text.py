@@ -11,11 +11,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stitchcuda.counts import counted
+from stitchcuda.engineers.diagnosis import describe_unchecked
 from stitchcuda.engineers.plan_tree import plan_tree_text
+from stitchcuda.engineers.review_findings import open_defects, open_suggestions
 from stitchcuda.nodes.attempt_figures import list_skipped_tools
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.prediction import Prediction, predict_program
-from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Plan, Settings, State, Tier, TimingResult, Usage
+from stitchcuda.state import (
+    Attempt,
+    Baseline,
+    CheckResult,
+    Evidence,
+    Plan,
+    Review,
+    Settings,
+    State,
+    Tier,
+    TimingResult,
+    Usage,
+)
 from stitchcuda.store import list_repairs
 from stitchcuda.verify.reference.baseline_times import BaselineTimes, format_table
 
@@ -59,6 +73,7 @@ def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]
             found = context.load(BaselineTimes, digest)
             lines += ["## Baselines", "", "```", format_table(found).rstrip(), "```", ""]
     lines += _profiles(context, baseline, final, history)
+    lines += _findings(context, history, final)
     notes = state.get("notes", ())
     if notes:
         lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
@@ -161,6 +176,20 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
         clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"
         lines += [clean, *(f"  - {entry}" for entry in findings)]
     return ["## Where the time goes", "", *lines, ""] if lines else []
+
+
+def _findings(context: Context, history: Sequence[Attempt], final: Evidence | None) -> list[str]:
+    """Returns the sections on what reviews found and nobody acted on, and on what the last verification does not look for."""
+    reviewed = [(attempt, context.load(Review, attempt.review)) for attempt in history]
+    sanitized = bool(final and final.sanitizer and final.sanitizer.tools)
+    sections = {
+        "Defects that reviews named and nobody repaired": open_defects(reviewed),
+        "Suggestions that nobody followed": open_suggestions(reviewed),
+        "Not looked for": describe_unchecked(final.check.tier, sanitized=sanitized) if final and final.check else (),
+    }
+    return [
+        line for title, found in sections.items() if found for line in (f"## {title}", "", *(f"- {text}" for text in found), "")
+    ]
 
 
 def _times(

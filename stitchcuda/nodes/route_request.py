@@ -11,22 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from stitchcuda.state import Attempt, Evidence, Route, Settings, Task, Usage
+from stitchcuda.state import Attempt, Evidence, Review, Route, Settings, Task, Usage
 
 
 class RouteVerdict(NamedTuple):
-    """The route after an attempt, why in one sentence, and the number of predictions missed since the last plan."""
+    """The route after an attempt, why in one sentence, the number of predictions missed since the last plan, and the number of
+    the rule in `graph/routes.py` that decided."""
 
     route: Route
     reason: str
     missed: int
+    rule: int
 
 
 class KeepDecision(NamedTuple):
-    """Whether an attempt's program becomes the session's program, and why in one sentence."""
+    """Whether an attempt's program becomes the session's program, and why in one sentence. `repairs`: although it is slower,
+    since it repairs the program before it."""
 
     kept: bool
     reason: str
+    repairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class AttemptStanding:
     replanned: bool = False                # this task has already failed its way into a replan
     missed: int = 0                        # predictions missed since the last plan, before this attempt
     twin: str = ""                         # an earlier attempt that does the same, such as "#2"
+    repaired: bool = False                 # a draft of this task has already gone back for a defect that its review named
 
 
 class Stop(NamedTuple):
@@ -57,9 +62,15 @@ class Rules(Protocol):
 
     UNUSABLE: int                          # consecutive steps without a usable reply after which a task is dropped
 
-    def keep(self, evidence: Evidence, *, timed_here: bool) -> KeepDecision: ...
+    def keep(self, evidence: Evidence, *, timed_here: bool, repair_ms: float = 0.0) -> KeepDecision: ...
 
     def verdict_route(self, standing: AttemptStanding) -> RouteVerdict: ...
+
+    def needless_review(self, standing: AttemptStanding, verdict: RouteVerdict, *, ends: bool) -> str: ...
+
+    def follow_review(
+        self, standing: AttemptStanding, verdict: RouteVerdict, review: Review, *, kept: bool, goal_missed: str = ""
+    ) -> RouteVerdict: ...
 
     def stop(
         self,
@@ -72,4 +83,5 @@ class Rules(Protocol):
         attempts: int,
         usage: Usage,
         spent: str | None,
+        repairs: bool = False,
     ) -> Stop | None: ...

@@ -2,25 +2,23 @@
 ledger.
 
 The ledger is written before the checkpoint, so that this node, when it runs again after a crash, finds its attempt and uses the
-recorded verdict. A step's other candidates are written first, without a review. Without a usable review the tools' error stands
-in for it. No tool runs here.
+recorded verdict. A step's other candidates are written first, without a review. A defect that a review names in a correct
+program is recorded with the attempt. No tool runs here.
 
-Where to look next: `graph/routes.py` (the rules), `nodes/advance.py` (takes the route), `nodes/attempt_figures.py` (tier).
+Where to look next: `graph/routes.py` (the rules), `nodes/review_request.py` (asks for the review), `nodes/advance.py` (takes
+the route), `nodes/attempt_figures.py` (tier).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from stitchcuda.engineers import Draft
-from stitchcuda.errors import OutOfBudget, Unusable
 from stitchcuda.nodes.advance import take_route
 from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of, first_line
-from stitchcuda.nodes.brief import assignment_of, attempts_at
+from stitchcuda.nodes.brief import attempts_at
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.documentation import complete_citations, search_for_review
 from stitchcuda.nodes.error_fingerprint import fingerprint
+from stitchcuda.nodes.review_request import request_review
 from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
 from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
@@ -100,61 +98,68 @@ def _make_attempt(
 ) -> tuple[Attempt, int, str | None, tuple[str, ...]]:
     """Returns the attempt's record (the ledger's if it is there), missed predictions, why the session must end, and notes."""
     evidence = evidence_of(work)
-    error = _error(evidence, work, context)
-    history = context.history(state)
-    version = state["plan_version"]
-    timing = evidence.timing
-    earlier = tuple(attempt for attempt in attempts_at(history, work.task) if not attempt.beside)
-    standing = AttemptStanding(
+    earlier = tuple(attempt for attempt in attempts_at(context.history(state), work.task) if not attempt.beside)
+    standing = _standing(state, work, evidence, earlier, fingerprint(_error(evidence, work, context)))
+    verdict = rules.verdict_route(standing)
+    if known:
+        return known, verdict.missed, state.get("halt"), state.get("notes", ())
+    timed_here = context.settings.target == "cuda"
+    keep = rules.keep(evidence, timed_here=timed_here, repair_ms=_repaired_ms(context, standing.earlier))
+    attempt = _attempt(state, context, work, evidence).model_copy(update={"kept": keep.kept})
+    review, halt, notes = request_review(rules, state, context, work, attempt, standing, verdict)
+    defect = review.defect if standing.correct else ""
+    if defect and keep.repairs:
+        keep = rules.keep(evidence, timed_here=timed_here)  # it repairs nothing
+    missed_goal = _goal_missed(context, attempt)
+    followed = rules.follow_review(standing, verdict, review, kept=keep.kept, goal_missed=missed_goal)
+    reason = followed.reason if keep.kept or not standing.correct else f"{followed.reason}; not kept: {keep.reason}"
+    stored = review.model_copy(update={"route": followed.route, "overruled": _overruled(review, followed)})
+    attempt = attempt.model_copy(update={
+        "review": context.save(stored), "kept": keep.kept, "route": followed.route, "route_reason": reason, "defect": defect,
+    })  # fmt: skip
+    return attempt, followed.missed, halt, notes
+
+
+def _standing(state: State, work: Work, evidence: Evidence, earlier: tuple[Attempt, ...], error: str) -> AttemptStanding:
+    """`earlier`: the attempts at this task under any plan, oldest first. `error`: the fingerprint of this one's error."""
+    version, timing = state["plan_version"], evidence.timing
+    planned = tuple(attempt for attempt in earlier if attempt.plan_version == version)
+    return AttemptStanding(
         built=evidence.build.ok or bool(evidence.build.skipped),
         correct=bool(evidence.check and evidence.check.ok),
-        fingerprint=fingerprint(error),
+        fingerprint=error,
         predicted_ms=work.task.predicted_ms,
         saving_ms=timing.saving_ms if timing else None,
         program_ms=timing.program_ms if timing else None,
-        earlier=tuple(attempt for attempt in earlier if attempt.plan_version == version),
+        earlier=planned,
         replanned=any(a.route == "replan" and not a.correct for a in earlier if a.plan_version < version),
         missed=state.get("missed", 0),
         twin=work.twin,
+        repaired=any(attempt.defect and attempt.route == "code" for attempt in planned),
     )
-    verdict: RouteVerdict = rules.verdict_route(standing)
-    notes = state.get("notes", ())
-    if known:
-        return known, verdict.missed, state.get("halt"), notes
-    keep = rules.keep(evidence, timed_here=context.settings.target == "cuda")
-    review, halt, note = _review(state, context, work, evidence, first_line(error))
-    if note:
-        notes = context.note({"notes": notes}, note)
-    disposed = _with_reason(review.model_copy(update={"route": verdict.route}), review, verdict)
-    reason = verdict.reason if keep.kept or not standing.correct else f"{verdict.reason}; not kept: {keep.reason}"
-    attempt = _attempt(state, context, work, evidence).model_copy(
-        update={"review": context.save(disposed), "kept": keep.kept, "route": verdict.route, "route_reason": reason}
-    )
-    return attempt, verdict.missed, halt, notes
 
 
-def _review(
-    state: State, context: Context, work: Work, evidence: Evidence, error: str
-) -> tuple[Review, str | None, str]:
-    """Returns the engineer's review (without one, the tools' error), why the session must end, and a note."""
-    assert work.program is not None
-    if spent := context.out_of_attempts(state):
-        return _review_without_engineer(error), f"budget: {spent}", ""
-    engineer = context.engineer(state)
-    draft = Draft(files=context.files(work.program), note=work.note, engineer=work.engineer)
-    bound = next((found.bottleneck for found in (work.kernels, work.system) if found and found.bottleneck), "")
-    docs = search_for_review(state, context, work.id, _error(evidence, work, context), bound)
-    assignment = replace(assignment_of(state, context, work), docs=docs.text)
-    try:
-        return complete_citations(engineer.review(assignment, draft, evidence), docs), state.get("halt"), ""
-    except OutOfBudget as unpaid:
-        return _review_without_engineer(error), f"budget: {unpaid}", ""
-    except Unusable as unread:
-        return _review_without_engineer(error), state.get("halt"), f"{unread}; the tools' word stands alone"
+def _repaired_ms(context: Context, earlier: tuple[Attempt, ...]) -> float:
+    """Returns what the defective program that an attempt repairs saves at least, in ms; 0 if it repairs none."""
+    kept = next((attempt for attempt in reversed(earlier) if attempt.kept), None)
+    if kept is None or not kept.defect:
+        return 0.0
+    timing = context.load(Evidence, kept.evidence).timing
+    return max(timing.saving_low_ms, 0.0) if timing else 0.0
 
 
-def _review_without_engineer(error: str) -> Review:
-    return Review(bottleneck=error or "nobody has read the evidence", suggestion="none", route="next_task")
+def _goal_missed(context: Context, attempt: Attempt) -> str:
+    goal = context.settings.goal
+    if goal is None or (attempt.kept and attempt.speedup is not None and attempt.speedup >= goal):
+        return ""
+    return f"the goal of {goal:g}x is not reached"
+
+
+def _overruled(proposed: Review, followed: RouteVerdict) -> str:
+    """Returns the proposed route and the rule that forbade it; "" if it is followed or nobody was asked."""
+    if proposed.skipped or proposed.route == followed.route:
+        return ""
+    return f"{proposed.route} was proposed, rule {followed.rule} forbids it: {followed.reason}"
 
 
 def _record_beside(state: State, context: Context, work: Work) -> Attempt:
@@ -206,11 +211,3 @@ def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> 
 def _error(evidence: Evidence, work: Work, context: Context) -> str:
     assert work.program is not None
     return diagnosis_of(evidence).replace(f"{context.program_folder(work.program)}/", "")
-
-
-def _with_reason(disposed: Review, proposed: Review, verdict: RouteVerdict) -> Review:
-    """Returns the review with the decided route; if the engineer proposed another one, a citation says why it was not taken."""
-    if proposed.route == verdict.route:
-        return disposed
-    overruled = f"proposed {proposed.route}, but: {verdict.reason}"
-    return disposed.model_copy(update={"citations": (*disposed.citations, overruled)})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
 from stitchcuda.graph import routes
 from stitchcuda.nodes.route_request import AttemptStanding
-from stitchcuda.state import Attempt, BuildResult, CheckResult, Evidence, Settings, Task, TimingResult, Usage
+from stitchcuda.state import Attempt, BuildResult, CheckResult, Evidence, Review, Settings, Task, TimingResult, Usage
 
 
 def attempt(**facts: Any) -> Attempt:
@@ -28,6 +29,9 @@ def paid(saving: float, program: float, kept: bool = True) -> Attempt:
     return attempt(correct=True, kept=kept, saving_ms=saving, program_ms=program)
 
 
+CORRECT: dict[str, Any] = {
+    "built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0, "saving_ms": None, "program_ms": None,
+}  # fmt: skip
 WRONG = {"correct": False, "fingerprint": "e1"}
 TIMED = {"saving_ms": 0.8, "program_ms": 3.2}
 TABLE: list[tuple[str, dict[str, Any], str, str]] = [
@@ -65,9 +69,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("what", "facts", "route", "reason"), TABLE, ids=[row[0] for row in TABLE])
 def test_verdict(what: str, facts: dict[str, Any], route: str, reason: str) -> None:
-    base: dict[str, Any] = {"built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0}
-    base |= {"saving_ms": None, "program_ms": None}
-    verdict = routes.verdict_route(AttemptStanding(**(base | facts)))
+    verdict = routes.verdict_route(AttemptStanding(**(CORRECT | facts)))
     assert verdict.route == route
     assert reason in verdict.reason
 
@@ -103,6 +105,64 @@ def test_what_is_kept(ok: bool, times: TimingResult | None, timed_here: bool, ke
     assert routes.keep(evidence, timed_here=timed_here).kept is kept
 
 
+def test_a_repair_may_cost_as_much_as_the_defective_program_saved_at_least() -> None:
+    evidence = Evidence(build=BuildResult(ok=True), check=CheckResult(ok=True, tier="timed"), timing=timing(-0.02, -0.03))
+    assert routes.keep(evidence, timed_here=True, repair_ms=0.05) == (True, ANY, True)
+    assert not routes.keep(evidence, timed_here=True, repair_ms=0.03).kept
+    assert not routes.keep(evidence, timed_here=True).kept
+
+
+REVIEWED: list[tuple[str, dict[str, Any], dict[str, Any], str, int]] = [
+    # what,                                what differs from a kept untimed attempt, the review,            route, deciding rule
+    ("nothing to say", {}, {}, "next_task", 2),
+    ("a defect", {}, {"defect": "a race"}, "code", 7),
+    ("a defect named again", {"repaired": True}, {"defect": "a race"}, "next_task", 2),
+    ("a defect, and done", {}, {"defect": "a race", "route": "done"}, "code", 7),
+    ("a defect of what is not kept", TIMED | {"kept": False}, {"defect": "a race"}, "next_task", 3),
+    ("a defect of a wrong program", WRONG, {"defect": "a race", "route": "code"}, "code", 1),
+    ("code without a defect", {}, {"route": "code"}, "next_task", 2),
+    ("replan", {}, {"route": "replan"}, "replan", 8),
+    ("replan in place of another draft", TIMED | {"saving_ms": 0.1}, {"route": "replan"}, "replan", 8),
+    ("replan after a failure", WRONG, {"route": "replan"}, "replan", 8),
+    ("replan after a failure, again", WRONG | {"replanned": True}, {"route": "replan"}, "code", 1),
+    ("done", TIMED, {"route": "done"}, "done", 8),
+    ("done, below the prediction", TIMED | {"saving_ms": 0.1}, {"route": "done"}, "done", 8),
+    ("done, below the goal", TIMED | {"goal_missed": "the goal is not reached"}, {"route": "done"}, "next_task", 6),
+    ("done after a failure", WRONG, {"route": "done"}, "code", 1),
+    ("done, predictions missed", TIMED | {"saving_ms": 2.5, "missed": 1}, {"route": "done"}, "replan", 5),
+    ("next task, below the prediction", TIMED | {"saving_ms": 0.1}, {}, "code", 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "facts", "said", "route", "rule"), REVIEWED, ids=[row[0] for row in REVIEWED])
+def test_what_a_review_changes(what: str, facts: dict[str, Any], said: dict[str, Any], route: str, rule: int) -> None:
+    facts = CORRECT | facts
+    kept, goal_missed = facts.pop("kept", facts["correct"]), facts.pop("goal_missed", "")
+    standing = AttemptStanding(**facts)
+    review = Review(**({"bottleneck": "launches", "suggestion": "none", "route": "next_task"} | said))
+    found = routes.follow_review(standing, routes.verdict_route(standing), review, kept=kept, goal_missed=goal_missed)
+    assert (found.route, found.rule) == (route, rule)
+    assert goal_missed in found.reason
+
+
+@pytest.mark.parametrize(
+    ("facts", "ends", "why"),
+    [
+        ({}, False, ""),
+        ({}, True, ""),
+        ({"twin": "#2"}, False, "it does the same as attempt #2"),
+        (WRONG, False, ""),
+        (WRONG, True, "the session ends"),
+        (WRONG | {"earlier": (failed("e1"), failed("e1"))}, False, ""),
+        (WRONG | {"earlier": (failed("e1"), failed("e1")), "replanned": True}, False, "the task is dropped"),
+    ],
+)
+def test_when_a_review_cannot_matter(facts: dict[str, Any], ends: bool, why: str) -> None:
+    standing = AttemptStanding(**(CORRECT | facts))
+    found = routes.needless_review(standing, routes.verdict_route(standing), ends=ends)
+    assert (why in found) if why else found == ""
+
+
 def test_what_was_never_checked_is_not_kept() -> None:
     assert not routes.keep(Evidence(build=BuildResult(ok=False)), timed_here=False).kept
 
@@ -128,6 +188,7 @@ GOES_ON: dict[str, Any] = {
         ({"left": (), "route": "replan"}, None),
         ({"settings": Settings(goal=1.2)}, "goal reached: 1.20x"),
         ({"settings": Settings(goal=1.2), "route": "code"}, "goal reached: 1.20x"),
+        ({"settings": Settings(goal=1.2), "route": "code", "repairs": True}, None),
         ({"settings": Settings(goal=1.3)}, None),
         ({"settings": Settings(goal=1.2), "speedup": None}, None),
         ({"attempts": 30, "route": "code"}, "budget spent: 30 attempts"),

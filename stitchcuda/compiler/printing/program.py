@@ -197,11 +197,11 @@ def _needed_parts(graph: OpGraph, host: Sequence[str]) -> list[str]:
 
 
 def _part(name: str) -> str:
-    return "\n" + _prelude()[name]
+    return "\n" + prelude_parts()[name]
 
 
 @cache
-def _prelude() -> Mapping[str, str]:
+def prelude_parts() -> Mapping[str, str]:
     """Returns the source of each function and class in `compiler/printing/prelude.py`, without importing it: it needs torch."""
     text = Path(__file__).with_name("prelude.py").read_text(encoding="utf-8")
     parts = {}
