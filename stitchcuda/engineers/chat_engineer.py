@@ -18,7 +18,17 @@ from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExceeded, Message
 from stitchcuda.engineers.metered_chat import MeteredChat
-from stitchcuda.engineers.prompt import LOOKED, LOOKS, PromptBudget, coder_prompt, look_results, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import (
+    LOOKED,
+    LOOKS,
+    PromptBudget,
+    coder_prompt,
+    look_results,
+    planner_prompt,
+    room_for_look,
+    shorten_conversation,
+    verifier_prompt,
+)
 from stitchcuda.engineers.reply import DraftReply, LookReply, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Task
@@ -163,8 +173,10 @@ class _Conversation:
                 return parsed
             looks += 1
             seen = self._chat.transcript.record_once(f"look-{self._about}-{self._ordinal}", todo)
-            results = look_results(seen, LOOKS - looks, PromptBudget(self._chat.counter, scale))
-            messages += [Message("assistant", answer.text), Message("user", results)]
+            budget = PromptBudget(self._chat.counter, scale)
+            messages.append(Message("assistant", answer.text))
+            results = look_results(seen, LOOKS - looks, budget, room_for_look(messages, budget))
+            messages = shorten_conversation([*messages, Message("user", results)], budget)
             if looks > LOOKS:
                 raise Unusable(f"{self._chat.name} looked {looks} times and wrote nothing")
 

@@ -29,11 +29,12 @@ from stitchcuda.engineers.prompt import (
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
-from tests.engineers.briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
+from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
 
 MOST, TALKED = 24_000, 24_000
 COUNTER = TokenCounter("unknown")
 ROOM = PromptBudget(COUNTER)
+NOT_LINKED = Evidence(build=BuildResult(ok=False, log="undefined reference to `row_launch'"))
 TIMING = TimingResult(
     reference_ms=2.0, previous_ms=1.5, program_ms=1.0, saving_ms=0.5, saving_low_ms=0.4, saving_high_ms=0.6, samples=50
 )
@@ -105,7 +106,7 @@ def test_coder_starts_from_the_program_and_the_region() -> None:
 @pytest.mark.parametrize(
     ("evidence", "needed"),
     [
-        (NOT_BUILT, ['kernels/r01.cu(7): error: identifier "xs" is undefined']),
+        (NOT_LINKED, ["undefined reference to `row_launch'"]),
         (WRONG, ["WRONG, worst error 0.5 (allowed 1e-05, 50,000.0 times too much)", "worst at [3, 63]", "NOT correct"]),
     ],
 )
@@ -247,8 +248,8 @@ def test_files_are_read_whole_and_in_turn() -> None:
     assert f" of {len(begun) + 900}: " in rest
 
 
-def test_a_short_program_is_shown_whole() -> None:
-    """Where other sections leave room, the program takes it."""
+def test_a_program_without_a_list_of_its_kernels_is_shown_whole() -> None:
+    """Where other sections leave room, the program takes it: nothing says that the kernel serves another region."""
     model = "import torch\n\n" + "".join(f"def part_{at}(x):\n" + "    x = x + 1\n" * 8 + "    return x\n" for at in range(60))
     kernel = "".join(f"// line {at} of a kernel that serves no region\n" for at in range(100))
     shown = coder_prompt(assignment(program=PROGRAM | {"model_new.py": model, "kernels/host.cu": kernel}), ROOM)
