@@ -8,6 +8,7 @@ Where to look next: `engineers/builtin.py` (the deterministic engineer), `engine
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +38,7 @@ class Brief:
     profile: tuple[str, ...] = ()        # lines on where that time goes
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
     docs: str = ""                       # documentation found for this plan
+    skeletons: Mapping[str, str] = field(default_factory=dict)  # name → what it is, of those that run on the target
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 
 

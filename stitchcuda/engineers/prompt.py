@@ -34,6 +34,7 @@ from stitchcuda.engineers.attempt_history import describe_attempt, describe_hist
 from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
+from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, list_files, program_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
@@ -327,17 +328,18 @@ def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
     """Returns the task's input and output tensors and the operators between them, for the first instance."""
     if not regions:
         return ""
-    found = task_contract(graph, regions)
+    contract = task_contract(graph, regions)
     many = max(len(region.nodes) for region in regions)
     lines = [
         f"### {', '.join(f'{region.id} ({region.title})' for region in regions)}",
-        f"in: {'; '.join(map(_tensor_contract, found.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(_tensor_contract, found.outputs)) or 'nothing'}",
+        f"in: {'; '.join(map(_tensor_contract, contract.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(_tensor_contract, contract.outputs)) or 'nothing'}",
     ]
+    lines += [f"{region.id}: {found}" for region in regions if (found := describe_significand(region))]
     if many > 1:
         scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
         lines.append(f"{many} equal instances, in {', '.join(scopes)}; serve all with the same kernels. The first one:")
-    return "\n".join([*lines, "```", found.listing, "```"])
+    return "\n".join([*lines, "```", contract.listing, "```"])
 
 
 def _describe_region(region: Region, saving: float, floor: Floor) -> str:
@@ -350,6 +352,8 @@ def _describe_region(region: Region, saving: float, floor: Floor) -> str:
         work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
         work += f". The built-in compiler cannot write it: {region.reason}"
+    if significand := describe_significand(region):
+        work += f". {significand[0].upper()}{significand[1:]}"
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
@@ -381,6 +385,8 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "precision_name": brief.settings.precision,
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
         "reference": budget.fit(brief.reference, "reference"),
+        "skeletons": brief.skeletons,
+        "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,
         "profile": budget.fit("\n".join(brief.profile), "profile").splitlines(),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
+from stitchcuda.rag.targets import skeletons_for
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
 
 
@@ -42,6 +43,7 @@ def brief_of(state: State, context: Context) -> Brief:
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         lessons=context.lines(state.get("lessons")),
+        skeletons=skeletons_for(context.settings.target),
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
 

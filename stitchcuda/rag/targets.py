@@ -36,6 +36,13 @@ def holds_for(chunk: Chunk, target: str, arch: str) -> bool:
     return not library.startswith(_NOT_SIMULATED) and not _NAMES.search(chunk.title)
 
 
+def skeletons_for(target: str) -> dict[str, str]:
+    """Returns, by name, what each skeleton is that can run on a target ("cuda" or "sim")."""
+    texts = playbook_pages.skeletons()
+    runs = {name: text for name, text in texts.items() if target != "sim" or not _is_refused(text)}
+    return {name: playbook_pages.skeleton_title(text) for name, text in runs.items()}
+
+
 def _is_blackwell(arch: str) -> bool:
     number = re.search(r"\d+", arch)
     return number is not None and int(number[0]) >= BLACKWELL

@@ -29,7 +29,7 @@ from stitchcuda.engineers.prompt import (
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
-from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
+from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, REGION, RIGHT, TASK, WRONG, assignment, brief
 
 MOST, TALKED = 24_000, 24_000
 COUNTER = TokenCounter("unknown")
@@ -306,3 +306,19 @@ def test_the_example_in_the_prompt_builds_and_runs(tmp_path: Path) -> None:
     folders = [*kit.includes, tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()]
     includes = [f"-I{folder}" for folder in folders]
     subprocess.run(["g++", "-std=c++17", "-fsyntax-only", *includes, tmp_path / "scale_binding.cc"], check=True)
+
+
+def test_advice_is_for_the_target() -> None:
+    """The simulator is offered nothing that it cannot run; measured facts come with the operators that they are about."""
+    linear = REGION.model_copy(update={"id": "r02", "operators": ("aten.linear.default", "aten.conv2d.default")})
+    regions = (REGION, linear)
+    sim = planner_prompt(brief(Settings(target="sim"), regions=regions, skeletons={"tiled_product": "a product"}), ROOM)
+    gpu = planner_prompt(brief(Settings(target="cuda"), regions=regions), ROOM)
+    for needed in ("dependent launches", "cuBLASLt epilogues", "[a1 | a0 | a0]", "0.56 ms instead of 2.71"):
+        assert needed in gpu, needed
+        assert needed not in sim, needed
+    for text in (sim, gpu):
+        assert "11 in its convolutions (TF32; 24 where it has few input channels" in text
+        assert "24 in its products" in text
+    assert "tiled_product (a product)." in sim
+    assert "few input channels (3 and 6" not in planner_prompt(brief(), ROOM)
