@@ -19,8 +19,8 @@ PAGES = sorted((Path(__file__).resolve().parents[2] / "stitchcuda" / "rag" / "pl
 SLUGS = (
     "async-copy-pipelines", "cublaslt-heuristics-workspace", "cuda-graphs", "epilogue-fusion", "launch-overhead",
     "layout-choices", "numerics-accumulation", "occupancy-registers", "online-softmax", "operator-significand",
-    "persistent-kernels", "pinned-memory-overlap", "reduction-patterns", "shared-memory-bank-conflicts", "split-k", "split-precision-gemm",
-    "tma-wgmma", "vectorised-access", "welford-normalisation",
+    "persistent-kernels", "pinned-memory-overlap", "reduction-patterns", "shared-memory-bank-conflicts", "split-k",
+    "split-precision-gemm", "tma-wgmma", "vectorised-access", "welford-normalisation",
 )  # fmt: skip
 HEADINGS = ["## When it pays", "## How", "## How to check", "## Pitfalls"]
 NVCC = pytest.mark.skipif(toolkit.find_toolkit() is None, reason=toolkit.missing() or "no toolkit")
