@@ -64,7 +64,7 @@ ANGLES = (
 GROWTHS = 3                                # tries to use up the tokens that a coder's prompt has left
 LOOKED = "### look: "                      # separates the results of one look as they are recorded
 HEADING = "### "                           # of each result as a coder reads it
-LEAST_LOOK, LOOK_FRAME = 1500, 300         # tokens: what a look may show at least; what stands around results
+LEAST_LOOK, LOOK_FRAME = 600, 400          # tokens: what a look may show at least; what stands around results
 LOOKS = 4
 """How often a coder may look things up before it writes."""
 MOST_TASKS = 6
