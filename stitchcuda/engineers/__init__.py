@@ -8,6 +8,7 @@ Where to look next: `engineers/builtin.py` (the deterministic engineer), `engine
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -42,6 +43,7 @@ class Brief:
     defects: tuple[str, ...] = ()        # that reviews named in the program now, a line each
     suggestions: tuple[str, ...] = ()    # of reviews, that nobody followed
     docs: str = ""                       # documentation found for this plan
+    skeletons: Mapping[str, str] = field(default_factory=dict)  # name → what it is, of those that run on the target
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 
 

@@ -31,6 +31,8 @@ from stitchcuda.engineers.prompt import (
     coder_prompt,
     look_results,
     planner_prompt,
+    room_for_look,
+    shorten_conversation,
     verifier_prompt,
 )
 from stitchcuda.engineers.reply import Malformed, PlannedTask, PlanReply, Reply, ReviewReply
@@ -178,7 +180,7 @@ class _Conversation:
                 todo = look(parsed)
             except Malformed as error:
                 repairs += 1
-                if repairs > REPAIRS:
+                if repairs > (REPAIRS if _is_whole(answer) else 1):
                     first = str(error).partition("\n")[0]
                     text = f"{self._chat.name} answered as {self._role} in a form that cannot be used: {first}"
                     raise Unusable(text) from error
@@ -191,11 +193,18 @@ class _Conversation:
                 return parsed
             looks += 1
             seen = self._chat.transcript.record_once(f"look-{self._about}-{self._ordinal}", todo.carry_out)
-            results = look_results(seen, LOOKS - looks, PromptBudget(self._chat.counter, scale))
+            budget = PromptBudget(self._chat.counter, scale)
+            messages.append(Message("assistant", answer.text))
+            results = look_results(seen, LOOKS - looks, budget, room_for_look(messages, budget))
             results += f"\n{todo.kept}" if todo.kept else ""
-            messages += [Message("assistant", answer.text), Message("user", results)]
+            messages = shorten_conversation([*messages, Message("user", results)], budget)
             if looks > LOOKS:
                 raise Unusable(f"{self._chat.name} looked {looks} times and wrote nothing")
+
+
+def _is_whole(answer: ChatAnswer) -> bool:
+    """Whether an answer was neither refused nor cut off: then only its form is wrong."""
+    return not answer.refusal and answer.finish not in ("length", "long")
 
 
 def _usable_text(answer: ChatAnswer) -> str:

@@ -1,8 +1,9 @@
 """Shows a program to a model within a number of tokens: what matters for its task in full, the rest by name.
 
 `model_new.py` comes whole if it takes no more than half of the tokens; else the bodies of functions and classes other than
-those in ALWAYS are left out. Kernels of the task's regions come next, whole; every other file is one line. The coder can read
-all files by a look. Text only: nothing is compiled or run.
+those in ALWAYS are left out. Kernels of the task's regions come next, whole, and those that an engineer wrote, as far as they
+fit; kernels that serve other regions are one line each. The coder can read all files by a look. It works on
+text only.
 
 Where to look next: `engineers/prompt.py` (the sections), `compiler/printing/manifest.py` (which files serve which region).
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,32 +44,63 @@ def changed_files(program: Files, files: Files) -> dict[str, str]:
     return {path: text for path, text in (found | gone).items() if path not in UNSEEN}
 
 
-def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: TokenCounter) -> str:
+def program_text(
+    files: Files,
+    regions: Sequence[str] | None,
+    tokens: int,
+    counter: TokenCounter,
+    *,
+    about: str = "",
+    replaced: Container[str] = (),
+) -> str:
     """Returns the program in at most `tokens`: `model_new.py`, then other files, those that serve `regions` first. A file that
-    does not fit gets one line. With `regions` None (an overview) all files but `model_new.py` do."""
+    does not fit gets one line, and so do kernels that serve other regions only, unless the text `about` names them. With
+    `regions` None (an overview) all files but `model_new.py` do; without regions (a host task) none has to. Files in
+    `replaced`, which a draft has changed, are left out."""
     if not files:
         return ""
-    model = files.get("model_new.py")
-    parts = [file_block("model_new.py", model)] if isinstance(model, str) else []
-    if isinstance(model, str) and counter.count(parts[0]) > tokens // 2:
+    model = "" if "model_new.py" in replaced else files.get("model_new.py")
+    parts = [file_block("model_new.py", model)] if model and isinstance(model, str) else []
+    if isinstance(model, str) and sum(map(counter.count, parts)) > tokens // 2:
         parts = [file_block("model_new.py", fold_bodies(model))]
     left = tokens - sum(map(counter.count, parts))
     if left < tokens // 4 and parts and isinstance(model, str):  # a long one leaves a quarter of the tokens to kernels
         parts = [file_block("model_new.py", fit(fold_bodies(model), tokens - tokens // 4, counter))]
         left = tokens - sum(map(counter.count, parts))
-    named = {path: f"- {path}: {_one_line_on(path, files[path], files)}" for path in _by_relevance(files, regions or ())}
+    order = [path for path in _by_relevance(files, regions or ()) if path not in replaced]
+    named = {path: f"- {path}: {_one_line_on(path, files[path], files)}" for path in order}
     left -= counter.count("\n".join(named.values()))
+    elsewhere = _serving_others(files, regions, about) if regions else set()
     whole = []
-    for path in list(named) if regions is not None else ():
+    for path in order if regions is not None else ():
         text = files[path]
-        if isinstance(text, str) and (cost := counter.count(file_block(path, text))) <= left:
+        if path in elsewhere or not isinstance(text, str):
+            continue
+        if (cost := counter.count(file_block(path, text))) <= left:
             whole.append(file_block(path, text))
             left -= cost
             del named[path]
     if named:
         heading = "Other files:" if regions is None else "Other files, as `read FILE` shows them:"
         parts.append("\n".join([heading, *named.values()]))
-    return "\n".join([*parts[:1], *whole, *parts[1:]])
+    return "\n".join([*whole, *parts] if not model else [*parts[:1], *whole, *parts[1:]])
+
+
+def _serving_others(files: Files, regions: Sequence[str], about: str) -> set[str]:
+    """Returns the files of kernels that serve regions, but none of `regions`, and whose name is not in the text `about`."""
+    manifest = _manifest(files)
+    served: dict[str, set[str]] = {}
+    for region in manifest.get("regions") or []:
+        served.setdefault(region.get("kernel"), set()).add(region.get("id"))
+    others = {name for name, ids in served.items() if ids.isdisjoint(regions) and not (name and name in about)}
+    kernels = [kernel for kernel in manifest.get("kernels") or [] if kernel.get("name") in others]
+    return {path for kernel in kernels for path in kernel.get("files", ())}
+
+
+def list_files(files: Files, but: Container[str]) -> list[str]:
+    """Returns a line for each file that a coder may write, except those in `but`."""
+    shown = (path for path in files if path not in UNSEEN and path not in but)
+    return [f"{path}: {_one_line_on(path, files[path], files)}" for path in shown]
 
 
 def fold_bodies(source: str) -> str:

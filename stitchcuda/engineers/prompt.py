@@ -4,6 +4,8 @@ The wording is in `prompts/*.md.j2` (an undefined field is an error). SHARES lim
 tokens however long a session gets; what a coder looks up comes on top. Tokens are counted by the model's tokenizer where it is
 installed, else estimated. It calls no model.
 
+A draft that failed in a few lines of one file is asked for again by a short request of its own (`engineers/local_error.py`).
+
 Where to look next: `engineers/program_excerpts.py` (the program's section), `engineers/attempt_history.py` (earlier attempts),
 `engineers/diagnosis.py` (evidence as text), `engineers/tokens.py` (cutting to a number of tokens).
 """
@@ -29,11 +31,14 @@ from stitchcuda.compiler.regions.present import most_from_task
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
+from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
+from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.engineers.plan_tree import plan_tree_text
 from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
 from stitchcuda.engineers.program_changes import describe_changes
-from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
+from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, list_files, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Evidence, Policy, Precision, Region, Task
@@ -62,19 +67,22 @@ ANGLES = (
 """What each of several candidates is asked to favour, so that they differ."""
 GROWTHS = 3                                # tries to use up the tokens that a coder's prompt has left
 LOOKED = "### look: "                      # separates the results of one look as they are recorded
+HEADING = "### "                           # of each result as a coder reads it
+LEAST_LOOK, LOOK_FRAME = 600, 400          # tokens: what a look may show at least; what stands around results
 LOOKS = 4
 """How often a coder may look things up before it writes."""
 LOOK_LIMITS = {"check": 3, "bench": 3}
 """How often a coder may use a tool that runs its draft, before it hands the draft in."""
 MOST_TASKS = 6
 MOST = 23_500                              # tokens of a prompt
-FIRST_MOST, AGAIN_MOST = 16_000, 20_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
+FIRST_MOST, AGAIN_MOST = 12_000, 16_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
     "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
     "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
     "structure": 600, "host": 1000, "findings": 500,
+    "local error": 700, "local file": 2400, "local docs": 500,
 }  # fmt: skip
 """The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
 `tool` for each result of a tool, `read` for all files of one look together."""
@@ -106,7 +114,10 @@ def planner_prompt(brief: Brief, budget: PromptBudget) -> str:
 
 
 def coder_prompt(assignment: Assignment, budget: PromptBudget) -> str:
-    """Returns the prompt that asks for a draft. Tokens that its sections leave over go to the program or the last draft."""
+    """Returns the prompt that asks for a draft. Tokens that its sections leave over go to the program or the last draft. After
+    an error in a few lines of one file it is the short one of `coder_after_error.md.j2`."""
+    if error := find_local_error(assignment):
+        return _render_within(budget, lambda budget: _coder_after_error(assignment, error, budget))
     text = _render_within(budget, lambda budget: _coder(assignment, budget))
     target = int((AGAIN_MOST if assignment.last else FIRST_MOST) * budget.scale)
     beyond = target - budget.counter.count(text)
@@ -175,7 +186,10 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
     counter, beyond = budget.counter, budget.beyond  # `beyond` is for the last draft if there is one, else for the program
-    shown = program_text(assignment.program, task.regions, budget.tokens("program") + (0 if last else beyond), counter)
+    shown = program_text(
+        assignment.program, task.regions, budget.tokens("program") + (0 if last else beyond), counter,
+        about=f"{task.title} {task.strategy}", replaced=changed_files(assignment.program, last.files) if last else (),
+    )  # fmt: skip
     generated = _generated_kernel(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
@@ -187,7 +201,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
             "host": budget.fit(assignment.plan.host, "host"),
             "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
-            "form": "_binding.cc\n```" not in shown,  # no example of a binding where the program shows a whole one
+            "form": "_binding.cc\n```" not in shown and not last,  # no example where the program or the draft shows a binding
             "kept": assignment.kept,
             "generated": budget.fit(file_blocks(generated), "generated"),
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),
@@ -215,6 +229,25 @@ def _with_shares(task: Task, budget: PromptBudget) -> Task:
         structure.model_copy(update={"strategy": budget.fit(structure.strategy, "structure")}) for structure in task.structures
     ]
     return task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy"), "structures": tuple(structures)})
+
+
+def _coder_after_error(assignment: Assignment, error: LocalError, budget: PromptBudget) -> str:
+    assert assignment.last is not None
+    files = assignment.last.files
+    return _render(
+        "coder_after_error",
+        _common_values(assignment.brief, budget)
+        | {
+            "task": assignment.task,
+            "error": budget.log(error.text, "local error"),
+            "path": error.path,
+            "file": excerpt(files, error, budget.tokens("local file"), budget.counter),
+            "others": list_files(files, {error.path}),
+            "review": assignment.review,
+            "docs": budget.fit(assignment.docs, "local docs"),
+            "looks": LOOKS if assignment.look is not None else 0,
+        },
+    )
 
 
 def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
@@ -262,22 +295,51 @@ def _review_changes(assignment: Assignment, draft: Draft, budget: PromptBudget) 
     return "since the last draft of this task", f"{since_last}{more}"
 
 
-def look_results(seen: str, left: int, budget: PromptBudget) -> str:
+def shorten_conversation(messages: Sequence[Message], budget: PromptBudget) -> list[Message]:
+    """Returns the messages of a request; where they have more than MOST tokens, the results of earlier looks are left out, the
+    oldest first, but for their headings. The first message and the last two always stay."""
+    shown, most = list(messages), MOST * budget.scale
+    for at in range(1, len(shown) - 2):
+        if sum(budget.counter.count(message.text) for message in shown) <= most:
+            break
+        heads = [line for line in shown[at].text.splitlines() if line.startswith(HEADING)]
+        if shown[at].speaker == "user" and heads:
+            shown[at] = Message("user", "\n".join([*heads, "(Left out here to save room. Look again if you need it.)"]))
+    return shown
+
+
+def room_for_look(messages: Sequence[Message], budget: PromptBudget) -> int:
+    """Returns how many tokens the results of one look may have, so that a request of these messages stays below MOST. Results
+    of earlier looks do not count, since they can be left out."""
+    kept = (message.text for message in messages if message.speaker != "user" or message is messages[0])
+    used = sum(map(budget.counter.count, kept))
+    return max(LEAST_LOOK, int(MOST * budget.scale) - used - LOOK_FRAME)
+
+
+def look_results(seen: str, left: int, budget: PromptBudget, room: int | None = None) -> str:
     """Returns the message that shows a coder the results of a look, of which `left` more are allowed. `seen` has the results,
     each after LOOKED. Results of tools are cut to equal shares. Files are shown whole in the order asked for: the first that
-    does not fit is cut, the files after it are left for another look."""
+    does not fit is cut, the files after it are left for another look. `room`: the most tokens of all together, if that is less
+    than their shares."""
     more = f"You may look {counted(left, 'more time')}." if left > 0 else "Now write: there are no looks left."
     parts = [part.strip().partition("\n") for part in seen.split(LOOKED)[1:]]
-    tools = sum(not text.startswith("```") or not head.startswith("read ") for head, _, text in parts)
-    share = replace(budget, scale=budget.scale * min(1.0, 3 / max(tools, 1)))
-    shown, tokens = [], budget.tokens("read")
-    for head, _, text in parts:
-        if head.startswith("read ") and text.startswith("```"):
-            shown.append(_start_of_file(head, text, tokens, budget.counter))
-            tokens = max(0, tokens - budget.counter.count(shown[-1]))
-        else:
-            shown.append(f"### {head}\n{share.log(text, 'tool')}")
+    tools = sum(not _is_file(head, text) for head, _, text in parts)
+    room = budget.tokens("read") + 3 * budget.tokens("tool") if room is None else room
+    limit = min(budget.tokens("tool"), 3 * budget.tokens("tool") // max(tools, 1), room // max(tools, 1))
+    share = replace(budget, scale=limit / SHARES["tool"])
+    found = {at: (head, text) for at, (head, _, text) in enumerate(parts) if not _is_file(head, text)}
+    texts = {at: f"{HEADING}{head}\n{share.log(text, 'tool')}" for at, (head, text) in found.items()}
+    tokens = min(budget.tokens("read"), room - sum(map(budget.counter.count, texts.values())))
+    for at, (head, _, text) in enumerate(parts):
+        if at not in texts:
+            texts[at] = _start_of_file(head, text, tokens, budget.counter)
+            tokens = max(0, tokens - budget.counter.count(texts[at]))
+    shown = [texts[at] for at in range(len(parts))]
     return "\n\n".join([*shown, f"{more} Answer as described."])
+
+
+def _is_file(head: str, text: str) -> bool:
+    return head.startswith("read ") and text.startswith("```")
 
 
 def _start_of_file(head: str, text: str, tokens: int, counter: TokenCounter) -> str:
@@ -344,6 +406,8 @@ def _describe_region(region: Region, saving: float, floor: Floor, served_by: str
         work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
         work += f". The built-in compiler cannot write it: {region.reason}"
+    if significand := describe_significand(region):
+        work += f". {significand[0].upper()}{significand[1:]}"
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
@@ -375,6 +439,8 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "precision_name": brief.settings.precision,
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
         "reference": budget.fit(brief.reference, "reference"),
+        "skeletons": brief.skeletons,
+        "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,
         "present": _present(brief, budget),

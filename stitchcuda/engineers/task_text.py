@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.regions.contract import Border, task_contract
+from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.state import Region, TensorSpec
 
 
@@ -33,6 +34,7 @@ def task_text(graph: OpGraph, regions: Sequence[Region]) -> str:
         scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
         equal = f"{count} equal instances, in {', '.join(scopes)}; serve all with the same kernels."
         lines = [heading, equal, *_other_instances(found.instances), "The first instance:", *_tensors(first)]
+    lines += [f"{region.id}: {carried}" for region in regions if (carried := describe_significand(region))]
     if found.between:
         lines.append(f"Between parts of the task run {', '.join(found.between)}: one kernel cannot do it all.")
     return "\n".join([*lines, "```", first.listing, "```"])

@@ -17,6 +17,7 @@ from stitchcuda.engineers.review_findings import open_defects, open_suggestions
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.prediction import Predictor, kept_attempts
+from stitchcuda.rag.targets import skeletons_for
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
 
 GIVEN_UP = 2  # failures of a structure after which the next one is tried
@@ -56,6 +57,7 @@ def brief_of(state: State, context: Context) -> Brief:
         lessons=context.lines(state.get("lessons")),
         defects=open_defects(reviewed),
         suggestions=open_suggestions(reviewed),
+        skeletons=skeletons_for(context.settings.target),
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stitchcuda.engineers.tokens import TokenCounter
@@ -18,6 +18,8 @@ from stitchcuda.nodes.context import Context
 from stitchcuda.rag import lookup
 from stitchcuda.rag.excerpts import citations_in, fit
 from stitchcuda.rag.lookup import DocsQuery
+from stitchcuda.rag.relevance import names_in_draft
+from stitchcuda.rag.targets import holds_for
 from stitchcuda.state import Review, State, Task
 
 PLAN_TOKENS, DRAFT_TOKENS, REVIEW_TOKENS, LOOK_TOKENS = 900, 1500, 1100, 1100
@@ -47,9 +49,14 @@ def search_for_plan(state: State, context: Context) -> Documented:
     return _search_once(state, context, f"plan-{state.get('head')}-{state.get('plan_version', 0)}", queries, PLAN_TOKENS)
 
 
-def search_for_draft(state: State, context: Context, task: Task, about: str, error: str, review: Review | None) -> Documented:
-    """Searches for the last draft's error, what its review says, and the task, in this order. `about`: the attempt's id."""
+def search_for_draft(
+    state: State, context: Context, task: Task, about: str, error: str, review: Review | None, draft: Mapping[str, str]
+) -> Documented:
+    """Searches for the last draft's error, NVIDIA's names on the lines of `draft` that it names, what its review says, and the
+    task, in this order. `about`: the attempt's id; `draft`: the files that the last draft changed."""
     queries = _about_error(error)
+    if names := names_in_draft(draft, error, f"{task.title} {task.strategy[:_STRATEGY]}") if error else []:
+        queries.append(DocsQuery(" ".join(names), 2))
     if review is not None:
         queries.append(DocsQuery(f"{review.bottleneck} {review.suggestion}"[:_STRATEGY], 2))
     queries.append(DocsQuery(f"{task.title}. {task.strategy[:_STRATEGY]}", 4 if not error else 2))
@@ -97,8 +104,11 @@ def _search_once(state: State, context: Context, name: str, queries: Sequence[Do
     if not context.engineer(state).reads_docs:
         return Documented(notes=(OFF,))
 
+    baseline = state.get("baseline")
+    arch = baseline.device.arch if baseline else ""
+
     def look() -> str:
-        found = lookup.search_all(queries)
+        found = lookup.search_all(queries, holds=lambda chunk: holds_for(chunk, context.settings.target, arch))
         text = fit(found.chunks, tokens, TokenCounter(context.settings.model).count)
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})

@@ -8,6 +8,7 @@ Where to look next: `nodes/documentation.py` (queries, citations), `nodes/lesson
 
 from __future__ import annotations
 
+from stitchcuda.engineers.program_excerpts import changed_files
 from stitchcuda.nodes.attempt_figures import diagnosis_of
 from stitchcuda.nodes.brief import attempts_at, current_task, open_work
 from stitchcuda.nodes.context import Context
@@ -25,7 +26,10 @@ def search_docs(state: State, context: Context) -> State:
     last = next((attempt for attempt in reversed(attempts_at(context.history(state), task)) if not attempt.beside), None)
     error = diagnosis_of(context.load(Evidence, last.evidence)) if last else ""
     review = context.load(Review, last.review) if last else None
-    found = search_for_draft(state, context, task, work.id, error, review)
+    program = state["program"]
+    assert program is not None
+    changed = changed_files(context.files(program), context.files(last.program)) if last and error else {}
+    found = search_for_draft(state, context, task, work.id, error, review, changed)
     notes = state.get("notes", ())
     for note in found.notes:
         notes = context.note({"notes": notes}, note)

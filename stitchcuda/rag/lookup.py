@@ -12,14 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stitchcuda.errors import StitchError, Unavailable
-from stitchcuda.rag import index_store
+from stitchcuda.rag import index_store, playbook_pages
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.excerpts import Count, fit
+from stitchcuda.rag.relevance import is_named, is_relevant
 
 if TYPE_CHECKING:
     from stitchcuda.rag.index import Docs
 
 LOOK = 4                                   # entries in the answer to one question
+DEEPER = 3                                 # times as many entries are looked at as may be shown: some do not fit
 LINES = 5                                  # further titles behind them
 BUILD_WAIT_S = 60.0                          # for the names and words of another process' build; they take some seconds
 
@@ -129,8 +131,9 @@ def answer(query: str, tokens: int, count: Count) -> str:
     return "\n\n".join(part for part in (near, text) if part)
 
 
-def search_all(asked: Sequence[DocsQuery]) -> Searched:
-    """Returns the best entries for several questions, those of the first question first. Never raises."""
+def search_all(asked: Sequence[DocsQuery], holds: Callable[[Chunk], bool] = lambda chunk: True) -> Searched:
+    """Returns the best entries for several questions, those of the first question first. Entries that have nothing to do with
+    their question are left out, and those for which `holds` is False, so that there may be none. Never raises."""
     opened = of_this_machine()
     docs = opened.docs
     if docs is None:
@@ -142,11 +145,13 @@ def search_all(asked: Sequence[DocsQuery]) -> Searched:
         if not query.query.replace("\x00", " ").strip():
             continue
         known = [library for library in query.libraries if library in docs.manifest.libraries]
-        found_by = docs.search(query.query, query.most, libraries=known)
+        found_by = docs.search(query.query, DEEPER * query.most, libraries=known)
         notes |= dict.fromkeys(found_by.notes)
-        for hit in found_by.hits:
+        pages = query.libraries == (playbook_pages.LIBRARY,)
+        fits = (hit for hit in found_by.hits if is_relevant(query.query, hit.chunk, hit.by, pages_only=pages))
+        for hit in [hit for hit in fits if holds(hit.chunk)][: query.most]:
             found.setdefault(hit.chunk.citation, hit.chunk)
-            if query.error and {"names", "statuses", "near"} & set(hit.by):
+            if query.error and is_named(query.query, hit.chunk, hit.by):
                 named.setdefault(hit.chunk.citation, hit.chunk)
     return Searched(tuple(found.values()), tuple(named.values()), tuple(notes))
 

@@ -1,7 +1,7 @@
-"""Reads our own pages on techniques (`rag/playbook/*.md`) into chunks, one for each section.
+"""Reads our own pages on techniques (`rag/playbook/*.md`) and skeletons (`rag/skeletons/*.cu`) into chunks.
 
-They belong to the package and need no toolkit.
-Where to look next: `rag/playbook/` (the pages), `rag/loaders.py` (a user's documents).
+A page gives one chunk for each section, a skeleton, which is a file that compiles and runs, one. They need no toolkit.
+Where to look next: `rag/playbook/` and `rag/skeletons/` (the texts), `rag/targets.py` (which of them hold for a target).
 """
 
 from __future__ import annotations
@@ -27,10 +27,31 @@ def pages() -> dict[str, str]:
     return {page.name.removesuffix(".md"): page.read_text("utf-8") for page in found}
 
 
+def skeletons() -> dict[str, str]:
+    """Returns the skeletons' CUDA C++ by name (the file's without its suffix)."""
+    folder = importlib.resources.files("stitchcuda.rag") / "skeletons"
+    found = sorted((path for path in folder.iterdir() if path.name.endswith(".cu")), key=lambda path: path.name)
+    return {path.name.removesuffix(".cu"): path.read_text("utf-8") for path in found}
+
+
+def skeleton_title(text: str) -> str:
+    """Returns what a skeleton is, by its first line: up to the colon."""
+    return text.partition("\n")[0].removeprefix("// ").partition(":")[0].rstrip(".")
+
+
 def chunks() -> list[Chunk]:
-    """Returns a chunk for each section of each page. A page's first chunk is its introduction, which has the slug as a name;
-    `inside` holds the API names in a section's text."""
-    return [chunk for slug, text in pages().items() for chunk in _page(slug, text)]
+    """Returns a chunk for each section of each page, and for each skeleton. A page's first chunk is its introduction, which has
+    the slug as a name; `inside` holds the API names in a section's text. A skeleton is found as `skeleton:NAME`, too."""
+    return [*(chunk for slug, text in pages().items() for chunk in _page(slug, text)), *map(_skeleton, skeletons().items())]
+
+
+def _skeleton(named: tuple[str, str]) -> Chunk:
+    name, text = named
+    title = skeleton_title(text)
+    return Chunk(
+        library=LIBRARY, version="", source=f"skeleton:{name}", kind="technique", title=f"Skeleton: {title}",
+        text=f"```cuda\n{text.rstrip()}\n```", names=(f"skeleton:{name}", name), brief=title,
+    )  # fmt: skip
 
 
 def _page(slug: str, text: str) -> Iterator[Chunk]:

@@ -35,6 +35,10 @@ _CODE: tuple[tuple[str, str], ...] = (
     ("a texture or surface", r"\b(?:tex|surf)(?:1D|2D|3D|Cubemap)\w*\s*[<(]|\bcuda(?:Texture|Surface)Object_t\b"),
     ("a cluster launch", r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchAttributeClusterDimension\b"),
     ("a cooperative launch (grid-wide barrier)", r"\bcudaLaunchCooperativeKernel\w*|\bthis_grid\s*\(\s*\)\s*\.\s*sync\b"),
+    (
+        "a programmatic dependent launch",
+        r"\bcudaGridDependencySynchronize\b|\bcudaTriggerProgrammaticLaunchCompletion\b|\bcudaLaunchAttributeProgrammatic\w+",
+    ),
     ("a CUDA graph built in C++", r"\bcudaGraph\w+|\bcudaStream(?:Begin|End)Capture\w*"),
     ("a launch through cudaLaunchKernelExC", r"\bcudaLaunchKernelExC\b"),
     ("cuBLAS", r"\bcublas(?:Lt)?[A-Z]\w*\s*\("),

@@ -29,11 +29,12 @@ from stitchcuda.engineers.prompt import (
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
-from tests.engineers.briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
+from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, REGION, RIGHT, TASK, WRONG, assignment, brief
 
 MOST, TALKED = 24_000, 24_000
 COUNTER = TokenCounter("unknown")
 ROOM = PromptBudget(COUNTER)
+NOT_LINKED = Evidence(build=BuildResult(ok=False, log="undefined reference to `row_launch'"))
 TIMING = TimingResult(
     reference_ms=2.0, previous_ms=1.5, program_ms=1.0, saving_ms=0.5, saving_low_ms=0.4, saving_high_ms=0.6, samples=50
 )
@@ -107,7 +108,7 @@ def test_coder_starts_from_the_program_and_the_region() -> None:
 @pytest.mark.parametrize(
     ("evidence", "needed"),
     [
-        (NOT_BUILT, ['kernels/r01.cu(7): error: identifier "xs" is undefined']),
+        (NOT_LINKED, ["undefined reference to `row_launch'"]),
         (WRONG, ["WRONG, worst error 0.5 (allowed 1e-05, 50,000.0 times too much)", "worst at [3, 63]", "NOT correct"]),
     ],
 )
@@ -249,8 +250,8 @@ def test_files_are_read_whole_and_in_turn() -> None:
     assert f" of {len(begun) + 900}: " in rest
 
 
-def test_a_short_program_is_shown_whole() -> None:
-    """Where other sections leave room, the program takes it."""
+def test_a_program_without_a_list_of_its_kernels_is_shown_whole() -> None:
+    """Where other sections leave room, the program takes it: nothing says that the kernel serves another region."""
     model = "import torch\n\n" + "".join(f"def part_{at}(x):\n" + "    x = x + 1\n" * 8 + "    return x\n" for at in range(60))
     kernel = "".join(f"// line {at} of a kernel that serves no region\n" for at in range(100))
     shown = coder_prompt(assignment(program=PROGRAM | {"model_new.py": model, "kernels/host.cu": kernel}), ROOM)
@@ -307,3 +308,19 @@ def test_the_example_in_the_prompt_builds_and_runs(tmp_path: Path) -> None:
     folders = [*kit.includes, tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()]
     includes = [f"-I{folder}" for folder in folders]
     subprocess.run(["g++", "-std=c++17", "-fsyntax-only", *includes, tmp_path / "scale_binding.cc"], check=True)
+
+
+def test_advice_is_for_the_target() -> None:
+    """The simulator is offered nothing that it cannot run; measured facts come with the operators that they are about."""
+    linear = REGION.model_copy(update={"id": "r02", "operators": ("aten.linear.default", "aten.conv2d.default")})
+    regions = (REGION, linear)
+    sim = planner_prompt(brief(Settings(target="sim"), regions=regions, skeletons={"tiled_product": "a product"}), ROOM)
+    gpu = planner_prompt(brief(Settings(target="cuda"), regions=regions), ROOM)
+    for needed in ("dependent launches", "cuBLASLt epilogues", "[a1 | a0 | a0]", "0.56 ms instead of 2.71"):
+        assert needed in gpu, needed
+        assert needed not in sim, needed
+    for text in (sim, gpu):
+        assert "11 in its convolutions (TF32; 24 where it has few input channels" in text
+        assert "24 in its products" in text
+    assert "tiled_product (a product)." in sim
+    assert "few input channels (3 and 6" not in planner_prompt(brief(), ROOM)

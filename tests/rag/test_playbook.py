@@ -18,9 +18,9 @@ from tests.marks import more_but
 PAGES = sorted((Path(__file__).resolve().parents[2] / "stitchcuda" / "rag" / "playbook").glob("*.md"))
 SLUGS = (
     "async-copy-pipelines", "cublaslt-heuristics-workspace", "cuda-graphs", "epilogue-fusion", "launch-overhead",
-    "layout-choices", "numerics-accumulation", "occupancy-registers", "online-softmax", "persistent-kernels",
-    "pinned-memory-overlap", "reduction-patterns", "shared-memory-bank-conflicts", "split-k", "split-precision-gemm",
-    "tma-wgmma", "vectorised-access", "welford-normalisation",
+    "layout-choices", "numerics-accumulation", "occupancy-registers", "online-softmax", "operator-significand",
+    "persistent-kernels", "pinned-memory-overlap", "reduction-patterns", "shared-memory-bank-conflicts", "split-k",
+    "split-precision-gemm", "tma-wgmma", "vectorised-access", "welford-normalisation",
 )  # fmt: skip
 HEADINGS = ["## When it pays", "## How", "## How to check", "## Pitfalls"]
 NVCC = pytest.mark.skipif(toolkit.find_toolkit() is None, reason=toolkit.missing() or "no toolkit")

@@ -26,6 +26,8 @@ CONSTRUCTS = [
     ("a texture or surface", "cudaTextureObject_t t;"),
     ("a cluster launch", "__global__ void __cluster_dims__(2, 1, 1) k() {}"),
     ("a cooperative launch (grid-wide barrier)", "cudaLaunchCooperativeKernel((void*)k, g, b, args);"),
+    ("a programmatic dependent launch", "cudaGridDependencySynchronize();"),
+    ("a programmatic dependent launch", "early.id = cudaLaunchAttributeProgrammaticStreamSerialization;"),
     ("a CUDA graph built in C++", "cudaGraphLaunch(graph, stream);"),
     ("a CUDA graph built in C++", "cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);"),
     ("cuBLAS", "#include <cublas_v2.h>"),

@@ -1,0 +1,71 @@
+"""Decides which entries of the documentation hold for a target: nothing that the simulator cannot run, Blackwell's only there.
+
+What the simulator cannot run is known to `simulator/unsupported.py`; a page of techniques is left out where all of its code is
+refused, else its sections with refused code. It searches nothing.
+
+Where to look next: `rag/lookup.py` (applies it to what was found), `nodes/documentation.py` (which target a session has).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from stitchcuda.rag import playbook_pages
+from stitchcuda.rag.chunk import Chunk
+from stitchcuda.simulator.unsupported import Unsupported, refuse
+
+BLACKWELL = 100                            # sm_100 and later
+_BLACKWELL = re.compile(r"tcgen05|blackwell|sm_?1[0-2]\d[af]?\b|nvfp4|mxfp[468]|SM1[0-2]0", re.IGNORECASE)
+_NOT_SIMULATED = ("cublas", "cudnn", "cutlass", "cuda driver", "cub", "thrust", "libcu++", "nvrtc", "curand")
+_NAMES = re.compile(
+    r"Programmatic|GridDependency|wgmma|mbarrier|cp_async_bulk|[tT]ensorMap|cudaGraph|Cooperative|Cluster|_mma_sync"
+)
+_CODE = re.compile(r"^```cuda\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def holds_for(chunk: Chunk, target: str, arch: str) -> bool:
+    """Whether an entry is of use for a target ("cuda" or "sim") and an architecture such as "sm_90a"."""
+    if _BLACKWELL.search(f"{chunk.title} {chunk.brief}") and not _is_blackwell(arch):
+        return False
+    if target != "sim":
+        return True
+    if chunk.kind == "technique":
+        return chunk.source.removeprefix("playbook:") not in _pages_not_simulated() and not _any_refused(chunk.text)
+    library = chunk.library.lower()
+    return not library.startswith(_NOT_SIMULATED) and not _NAMES.search(chunk.title)
+
+
+def skeletons_for(target: str) -> dict[str, str]:
+    """Returns, by name, what each skeleton is that can run on a target ("cuda" or "sim")."""
+    texts = playbook_pages.skeletons()
+    runs = {name: text for name, text in texts.items() if target != "sim" or not _is_refused(text)}
+    return {name: playbook_pages.skeleton_title(text) for name, text in runs.items()}
+
+
+def _is_blackwell(arch: str) -> bool:
+    number = re.search(r"\d+", arch)
+    return number is not None and int(number[0]) >= BLACKWELL
+
+
+@functools.cache
+def _pages_not_simulated() -> frozenset[str]:
+    """Returns the slugs of the pages that have code, all of which the simulator refuses."""
+    blocks = {slug: _codes(text) for slug, text in playbook_pages.pages().items()}
+    return frozenset(slug for slug, codes in blocks.items() if codes and all(map(_is_refused, codes)))
+
+
+def _any_refused(text: str) -> bool:
+    return any(_is_refused(code) for code in _codes(text))
+
+
+def _codes(text: str) -> list[str]:
+    return [found["text"] for found in _CODE.finditer(text)]
+
+
+def _is_refused(code: str) -> bool:
+    try:
+        refuse(code, "a page")
+    except Unsupported:
+        return True
+    return False
