@@ -1,9 +1,9 @@
 """Implements an engineer by chat models: one conversation per plan, draft and review.
 
 Each conversation renders a prompt, reads the answer and turns it into a record. A malformed reply gets REPAIRS more tries in
-which the model sees what is wrong, then `Unusable` is raised; no attempt is counted for them. A coder may look things up LOOKS
-times before it writes. A prompt that does not fit into the model's context window is shortened twice. No other model is tried
-when one fails.
+which the model sees what is wrong (one, if it repeats itself), then `Unusable` is raised; no attempt is counted for them. A
+coder may look things up LOOKS times before it writes. A prompt that does not fit into the model's context window is shortened
+twice. No other model is tried when one fails.
 
 Where to look next: `engineers/prompt.py` (prompts), `engineers/reply.py` (replies), `engineers/metered_chat.py` (calls).
 """
@@ -155,10 +155,10 @@ class _Conversation:
 
         `read` raises `Malformed` for an answer that cannot be used. Where `look` returns something for what was read, the
         results are shown to the model, which is called again. Where the turns do not fit into the model's context window,
-        `render` is called again and all of them are forgotten. Raises `Unusable` after REPAIRS repairs or too many
-        looks, and `Unavailable` for a prompt that does not fit even when shortened.
+        `render` is called again and all of them are forgotten. Raises `Unusable` after REPAIRS repairs, after the
+        same answer twice or too many looks, and `Unavailable` for a prompt that does not fit even when shortened.
         """
-        scale, looks, repairs = 1.0, 0, 0
+        scale, looks, repairs, before = 1.0, 0, 0, None
         messages = [Message("user", render(PromptBudget(self._chat.counter, scale)))]
         while True:
             request = ChatRequest(self._role, self._about, self._ordinal, tuple(messages), schema)
@@ -180,11 +180,12 @@ class _Conversation:
                 todo = look(parsed)
             except Malformed as error:
                 repairs += 1
-                if repairs > (REPAIRS if _is_whole(answer) else 1):
+                if repairs > REPAIRS or answer.text == before:  # who repeats himself will not mend it
                     first = str(error).partition("\n")[0]
                     text = f"{self._chat.name} answered as {self._role} in a form that cannot be used: {first}"
                     raise Unusable(text) from error
                 log.info("%s: malformed reply as %s, asking once more: %s", self._chat.name, self._role, error)
+                before = answer.text
                 shown = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
                 repair = f"Your reply could not be used: {error}\n{error.again}"
                 messages += [Message("assistant", shown or "(empty)"), Message("user", repair)]
@@ -200,11 +201,6 @@ class _Conversation:
             messages = shorten_conversation([*messages, Message("user", results)], budget)
             if looks > LOOKS:
                 raise Unusable(f"{self._chat.name} looked {looks} times and wrote nothing")
-
-
-def _is_whole(answer: ChatAnswer) -> bool:
-    """Whether an answer was neither refused nor cut off: then only its form is wrong."""
-    return not answer.refusal and answer.finish not in ("length", "long")
 
 
 def _usable_text(answer: ChatAnswer) -> str:

@@ -93,7 +93,7 @@ def test_a_reviewer_sees_the_change_since_the_last_draft_and_what_follows() -> N
     text = verifier_prompt(seen, Draft(files=fixed, note="moved the fence"), RIGHT, ROOM)
     for needed in (
         "since the last draft of this task (attempt 2 of this task)\nmoved the fence", "kernels/total.cu: 2 of ",
-        "as in the last draft: model_new.py, kernels/total_binding.cc.", "- tail: one graph (predicted 4 µs)", "before it: r07",
+        "as in the last draft: model_new.py, kernels/total_binding.cc.", "- tail: one graph (predicted 4 µs)",
         "not checked: races of a kernel behind its first 500,000 accesses",
     ):  # fmt: skip
         assert needed in text, needed

@@ -75,6 +75,15 @@ def test_a_plan_that_cannot_be_read(line: Line, fault: str) -> None:
     requests = line.to(lambda request: reply)
     with pytest.raises(Unusable, match="openai:local answered as planner in a form that cannot be used"):
         line.engineers.engineer.plan(brief(about=f"{fault} twice"))
+    assert len(requests) == 2, "the same answer twice ends it"
+    paid_once(line.engineers, line.server)
+
+
+def test_other_answers_that_cannot_be_read_are_asked_again(line: Line) -> None:
+    answers = iter(f"no plan {number}" for number in range(9))
+    requests = line.to(lambda request: next(answers))
+    with pytest.raises(Unusable, match="in a form that cannot be used"):
+        line.engineers.engineer.plan(brief(about="always another"))
     assert len(requests) == 1 + REPAIRS
     paid_once(line.engineers, line.server)
 
@@ -104,7 +113,7 @@ def test_a_draft_that_cannot_be_read(line: Line, fault: str) -> None:
     requests = line.to(lambda request: text)
     with pytest.raises(Unusable, match="as coder in a form that cannot be used"):
         line.engineers.engineer.write(assignment(about=f"{fault} twice"))
-    assert len(requests) == 1 + REPAIRS
+    assert len(requests) == 2, "the same answer twice ends it"
     paid_once(line.engineers, line.server)
 
 
