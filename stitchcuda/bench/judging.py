@@ -22,7 +22,7 @@ from stitchcuda.verify.reference.baselines import time_baselines
 
 def judge(
     pairs: Sequence[ExistingProgram], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
-    at_once: int | None = None, tell: Callable[[str], None] = lambda line: None,
+    at_once: int | None = None, tell: Callable[[str], None] = print,
 ) -> RunFolder:  # fmt: skip
     """Judges the programs that have no result in the folder `out` yet, and returns the folder.
 

@@ -24,18 +24,21 @@ from stitchcuda.bench.progress import BenchProgress
 from stitchcuda.bench.results import Asked, Result, RunFolder
 from stitchcuda.state import Settings
 
-_BESIDE_ON_GPU = 3                         # sessions at once on a GPU: while one is timed, others capture, build and check
+BESIDE_ON_GPU = 3                          # sessions at once on a GPU: while one is timed, others capture, build and check
+Work = Callable[[Order, str | None, Path, threading.Event], Result]
+"""Works on an order on a GPU (as in CUDA_VISIBLE_DEVICES; None: as it is), with a file for messages, until an event is set."""
 
 
 def run(
     problems: Sequence[Problem], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
-    at_once: int | None = None, tell: Callable[[str], None] = lambda line: None,
+    at_once: int | None = None, tell: Callable[[str], None] = print, work: Work | None = None,
 ) -> RunFolder:  # fmt: skip
     """Optimises the problems that have no result in the folder `out` yet, and returns the folder.
 
     `settings`: of every session. `gpus`: which to use, as in CUDA_VISIBLE_DEVICES. `at_once`: sessions at once; by default
-    three to a GPU, or half as many as cores on the simulator. `tell` gets a line for each result. After Ctrl-C or a kill the
-    same call goes on. Raises `BadInput` if `out` holds another run.
+    three to a GPU, or half as many as cores on the simulator. `tell` gets a line for each result. `work`: where a problem is
+    worked on, by default `in_process`. After Ctrl-C or a kill the same call goes on. Raises `BadInput` if `out` holds another
+    run.
     """
     folder = RunFolder(out)
     names = tuple(problem.name for problem in problems)
@@ -45,7 +48,7 @@ def run(
     progress = BenchProgress(len(problems), [*known.values()], tell)
     places: list[str | None] = [*gpus] or [None]
     on_gpu = settings.target == "cuda"
-    count = at_once or (_BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
+    count = at_once or (BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
     progress.begin(min(count, len(waiting)))
     lock, unfinished, stopped = threading.Lock(), dict[str, Result](), threading.Event()
 
@@ -58,7 +61,7 @@ def run(
             order = Order(
                 problem=problem.name, reference=problem.reference, workspace=folder.workspace, settings=settings
             )
-            result = in_process(order, gpu, out / "logs" / f"{problem.name}.log", stopped)
+            result = (work or in_process)(order, gpu, out / "logs" / f"{problem.name}.log", stopped)
             with lock:
                 if result.final:
                     result = folder.add(result)

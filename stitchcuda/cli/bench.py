@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,9 @@ def run(
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
     ] = True,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster's GPUs and hosts; local starts one here.")
+    ] = None,
     budget_usd: Annotated[float, typer.Option("--budget-usd", min=0, help="Most to spend on one problem.")] = 5.0,
     max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try for one problem.")] = 30,
     max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes for one problem.")] = None,
@@ -54,6 +58,7 @@ def run(
     """Optimises every problem. Exit code 0: each has a result, 1: some have none, 2: bad input."""
     from stitchcuda.bench import run as runs
     from stitchcuda.bench.problems import read_problems
+    from stitchcuda.bench.ray_cluster import RayCluster
     from stitchcuda.bench.table import markdown, read_table
     from stitchcuda.cli.model_flags import choose_model, models_by_role
     from stitchcuda.engineers.selection import check_models
@@ -62,7 +67,7 @@ def run(
 
     named, roles = models_by_role(model or [])
     chosen, _ = choose_model(named, base_url)
-    target = resolve_target(device)
+    target = "cuda" if ray and device == "cuda" else resolve_target(device)  # the cluster's hosts have the GPUs
     settings = check_settings({
         "model": chosen, "roles": {role: tuple(models) for role, models in roles.items()}, "base_url": base_url,
         "target": target, "budget_usd": budget_usd, "max_attempts": max_attempts, "max_minutes": max_minutes, "policy": policy,
@@ -70,10 +75,14 @@ def run(
     })  # fmt: skip
     check_models(settings)
     problems = read_problems(source, path, out / "references", levels=level or (), ids=ids)
-    runs.run(
-        problems, out, settings, source=source, path=path, gpus=_visible(gpus) if target == "cuda" else (), at_once=jobs,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
-    )  # fmt: skip
+    with ExitStack() as stack:
+        cluster = stack.enter_context(RayCluster(ray, on_gpu=target == "cuda")) if ray else None
+        here = target == "cuda" and not cluster
+        runs.run(
+            problems, out, settings, source=source, path=path, gpus=_visible(gpus) if here else (),
+            at_once=jobs or (cluster.at_once if cluster else None), tell=lambda line: print(line, file=sys.stderr, flush=True),
+            work=cluster.work if cluster else None,
+        )  # fmt: skip
     found = read_table(out)
     print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
     return 1 if found.missing else 0

@@ -14,6 +14,7 @@ import pytest
 
 from stitchcuda.bench.results import RunFolder
 from stitchcuda.bench.table import read_table
+from tests.integrity.remains import below
 
 WORKING = """
 import torch
@@ -48,6 +49,39 @@ def test_a_reference_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:
     assert (row["name"], row["broken"], row["correct"]) == ("1_broken", True, False)
     assert "constant" in row["reasons"][0]
     assert "[1/1] 1_broken: broken: " in done.stderr
+
+
+@pytest.mark.more
+def test_a_ray_cluster_comes_to_the_same_and_replaces_a_worker_that_dies(tmp_path: Path) -> None:
+    folder, out = tmp_path / "problems", tmp_path / "out"
+    folder.mkdir()
+    for number in (1, 2):
+        (folder / f"{number}_relu.py").write_text(WORKING.format(factor=number))
+    (folder / "3_broken.py").write_text(BROKEN)
+    asked = [*command(folder, out), "--ray", "local"]
+    run = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    worker = None
+    for _ in range(600):                   # a worker of Ray's that is at work has a child
+        found = [pid for pid in below(run.pid) if b"ray::" in cmdline(pid) and list(below(pid))]
+        if found:
+            worker = found[0]
+            break
+        time.sleep(0.1)
+    assert worker is not None, "no problem reached a worker"
+    time.sleep(3)
+    os.kill(worker, signal.SIGKILL)
+    said, told = run.communicate()
+    assert run.returncode == 0, told
+    table = json.loads(said)
+    assert [row["end"] for row in table["problems"]] == ["accepted", "accepted", "broken"]
+    assert [row["attempts"] for row in table["problems"]] == [1, 1, 0]
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.more
