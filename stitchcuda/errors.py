@@ -20,6 +20,14 @@ class BadInput(StitchError):
     """Something that was given cannot be used: a file, an option, a reference, a program."""
 
 
+class UnusableReference(BadInput):
+    """Nothing can be judged by this reference: its output is constant, it differs from call to call, it raises."""
+
+
+class NotCaptured(BadInput):
+    """The built-in engineer cannot take the reference apart."""
+
+
 class Unavailable(StitchError):
     """Something needed is missing on this machine or does not respond: a GPU, a compiler, an endpoint, a disk."""
 

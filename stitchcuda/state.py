@@ -11,9 +11,9 @@ Where to look next: `store/workspace.py` (what the digests name), `graph/routes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypedDict  # pydantic needs this one for the state's schema before Python 3.12
 
 Tier = Literal["measured", "timed", "simulated", "compiled"]
@@ -136,6 +136,14 @@ class Task(Record):
     why: str = ""                          # the reason of the prediction, in one sentence
     strategy: str = ""                     # how it should be done
     structures: tuple[Structure, ...] = () # that compete for it; none: the strategy says it all
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves `structures` out where there are none, so that a plan of before has the digest that it had."""
+        fields: dict[str, Any] = dump(self)
+        if not fields.get("structures"):
+            fields.pop("structures", None)
+        return fields
 
 
 class Plan(Record):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from stitchcuda.bench.programs import ExistingProgram
 from stitchcuda.bench.progress import BenchProgress
-from stitchcuda.bench.results import Asked, Result, RunFolder
-from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.bench.results import Asked, Baselines, Result, RunFolder, digest_of
+from stitchcuda.errors import BadInput, StitchError, UnusableReference
 from stitchcuda.state import Settings
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.verify.api import Verdict, require_program
@@ -30,8 +30,10 @@ def judge(
     `VerifierPool`. `tell` gets a line for each result. Raises `BadInput` if `out` holds another run.
     """
     folder = RunFolder(out)
-    names = tuple(pair.name for pair in pairs)
-    folder.begin(Asked(kind="verify", source=source, path=str(path.resolve()), problems=names, settings=settings))
+    folder.begin(Asked(
+        kind="verify", source=source, path=str(path.resolve()), problems=tuple(pair.name for pair in pairs),
+        contents=tuple(digest_of(pair.program, pair.reference) for pair in pairs), settings=settings,
+    ))  # fmt: skip
     known = folder.results()
     left = [pair for pair in pairs if pair.name not in known]
     facts = device_facts(settings.target)
@@ -46,13 +48,15 @@ def judge(
         for pair in left:
             submitted[_submit(pool, pair)] = pair
         for future in as_completed(submitted):
-            result = _result(submitted[future], future, device, settings, out)
+            result = _result(submitted[future], future, device, out)
             if result.final:
                 result = folder.add(result)
             else:
                 unfinished[result.id] = result
                 folder.keep_unfinished(unfinished.values())
             progress.add(result)
+    if settings.time_baselines:
+        _time_baselines(folder, pairs, settings, tell)
     return folder
 
 
@@ -60,7 +64,7 @@ def _submit(pool: VerifierPool, pair: ExistingProgram) -> Future[Verdict]:
     """Has a program judged; what is no program gets its verdict here."""
     ended: Future[Verdict] = Future()
     if pair.reference is None:
-        ended.set_exception(BadInput(pair.why))
+        ended.set_exception(UnusableReference(pair.why))
         return ended
     try:
         require_program(pair.program)
@@ -70,22 +74,22 @@ def _submit(pool: VerifierPool, pair: ExistingProgram) -> Future[Verdict]:
     return pool.submit(pair.program, pair.reference)
 
 
-def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, settings: Settings, out: Path) -> Result:
+def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, out: Path) -> Result:
     program = str(pair.program.relative_to(out.resolve()) if pair.program.is_relative_to(out.resolve()) else pair.program)
     known = Result(id=pair.name, problem=pair.name, end="failed", claimed=pair.claimed, device=device, program=program)
     try:
         verdict = judged.result()
-    except BadInput as error:              # programs were looked at before: the reference cannot be used
+    except UnusableReference as error:
         return known.model_copy(update={"end": "broken", "reasons": (str(error),)})
-    except StitchError as error:
-        return known.model_copy(update={"reasons": (str(error),)})
+    except Exception as error:             # also a defect of ours: the others go on, and this one is tried again
+        return known.model_copy(update={"reasons": (f"could not be judged: {error}",)})
     seconds = verdict.seconds
     bound = verdict.error_bound
     return known.model_copy(update={
         "end": "accepted" if verdict.accepted else "refused",
         "reasons": (*verdict.reasons, *(note for note in verdict.notes if "failed" in note and not verdict.accepted)),
         "label": verdict.label, "tier": verdict.tier,
-        "speedups": _speedups(verdict, pair, settings) if verdict.accepted and verdict.speedup else {},
+        "speedups": {"eager": verdict.speedup} if verdict.accepted and verdict.speedup else {},
         "max_error": verdict.max_error / bound if verdict.max_error is not None and bound else None,
         "significand": (verdict.significand.used, verdict.significand.needed),
         "shares": (verdict.shares.own, verdict.shares.vendor, verdict.shares.framework),
@@ -93,11 +97,19 @@ def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, setting
     })  # fmt: skip
 
 
-def _speedups(verdict: Verdict, pair: ExistingProgram, settings: Settings) -> dict[str, float]:
-    """The program's speed-up over each baseline whose outputs agree with the reference."""
-    assert verdict.speedup is not None
-    assert pair.reference is not None
-    found = {"eager": verdict.speedup}
-    times = time_baselines(pair.reference, precision=settings.precision).times if settings.time_baselines else ()
-    beside = {timed.mode: timed.speedup for timed in times if timed.mode != "eager" and timed.agrees and timed.speedup}
-    return found | {mode: verdict.speedup / speedup for mode, speedup in beside.items()}
+def _time_baselines(
+    folder: RunFolder, pairs: Sequence[ExistingProgram], settings: Settings, tell: Callable[[str], None]
+) -> None:
+    """Times the baselines of references with an accepted program, one after the other, each alone on its GPU."""
+    results = folder.results()
+    for pair in pairs:
+        result = results.get(pair.name)
+        if result is None or pair.reference is None or not folder.lacks_baselines(result):
+            continue
+        try:
+            times = time_baselines(pair.reference, precision=settings.precision).times
+        except StitchError as error:
+            tell(f"{pair.name}: no baselines ({error})")
+            continue
+        timed = {str(time.mode): time.speedup for time in times if time.mode != "eager" and time.agrees and time.speedup}
+        folder.add_baselines(Baselines(id=pair.name, speedups=timed))

@@ -57,12 +57,12 @@ def curves(table: BenchTable) -> tuple[Curve, ...]:
     found = []
     for against in table.against:
         values = sorted(row.speedups[against.baseline] for row in table.problems if against.baseline in row.speedups)
-        points, left = [(0.0, len(values) / table.judged)], len(values)
+        points, left = [(0.0, len(values) / against.counted)], len(values)
         for value in values:
             if value <= _MOST:
-                points += [(value, left / table.judged), (value, (left - 1) / table.judged)]
+                points += [(value, left / against.counted), (value, (left - 1) / against.counted)]
                 left -= 1
-        points.append((_MOST, left / table.judged))
+        points.append((_MOST, left / against.counted))
         path = " ".join(f"{x / _MOST * _WIDTH:.1f},{(1 - y) * _HEIGHT:.1f}" for x, y in points)
         found.append(Curve(baseline=against.baseline, path=path, colour=_COLOURS[against.baseline]))
     return tuple(found)

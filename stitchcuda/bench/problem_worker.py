@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
+from contextlib import suppress
 from pathlib import Path
 
 from stitchcuda.bench.results import End, Result, closest
-from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.errors import NotCaptured, StitchError, UnusableReference
 from stitchcuda.sessions import session as sessions
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import DeviceFacts, Record, Settings
+from stitchcuda.state import DeviceFacts, Record, Settings, Usage
 from stitchcuda.store import Workspace
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
@@ -40,7 +40,6 @@ class Order(Record):
 
 def work(order: Order) -> Result:
     """Runs the problem's session to its end, or goes on with it, and returns the result."""
-    started = time.monotonic()
     home = Workspace(order.workspace, create=True)
     try:
         if any(record.name == order.problem for record in home.sessions()):
@@ -50,13 +49,21 @@ def work(order: Order) -> Result:
             session = sessions.optimize(
                 order.reference, session=order.problem, workspace=home, device=order.settings.target, progress=False, **settings
             )
-    except BadInput as error:              # the request was checked before: the reference cannot be used
-        found = Result(id=order.problem, problem=order.problem, end="broken", reasons=(str(error),))
+        return result_of(session, order.problem)
+    except UnusableReference as error:
+        return _without_program(home, order.problem, "broken", error)
+    except NotCaptured as error:           # our limit: it counts as a problem without a program
+        return _without_program(home, order.problem, "refused", error)
     except StitchError as error:
-        found = Result(id=order.problem, problem=order.problem, end="failed", reasons=(str(error),))
-    else:
-        found = result_of(session, order.problem)
-    return found.model_copy(update={"seconds": time.monotonic() - started})
+        return _without_program(home, order.problem, "failed", error)
+
+
+def _without_program(home: Workspace, problem: str, end: End, error: StitchError) -> Result:
+    """The result of a session that raised an error, with what it has used."""
+    usage = Usage()
+    with suppress(StitchError):
+        usage = Session.open(problem, home).state().get("usage", usage)
+    return Result(id=problem, problem=problem, end=end, reasons=(str(error),), usage=usage, seconds=usage.wall_s)
 
 
 def result_of(session: Session, problem: str) -> Result:
@@ -75,7 +82,7 @@ def result_of(session: Session, problem: str) -> Result:
         max_error=output.max_error / output.max_bound if output and output.max_bound else None,
         significand=(output.bits, output.bits_of_reference) if output else (None, None),
         shares=(check.own_share, check.vendor_share, check.framework_share) if check else (0.0, 0.0, 0.0),
-        attempts=outcome.attempts, usage=outcome.usage,
+        attempts=outcome.attempts, usage=outcome.usage, seconds=outcome.usage.wall_s,
         program=os.path.relpath(outcome.program, session.home.root.parent) if outcome.program else "",
     )  # fmt: skip
 
@@ -114,7 +121,8 @@ def _speedups(session: Session, outcome: Outcome) -> dict[str, float]:
 
 
 def _end_with_stdin() -> None:
-    sys.stdin.buffer.read()
+    while os.read(0, 4096):                # not sys.stdin: its lock would be held when the interpreter ends
+        pass
     os._exit(_ALONE)
 
 

@@ -7,11 +7,12 @@ Where to look next: `bench/run.py` (who optimises them), `bench/programs.py` (se
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
@@ -20,8 +21,17 @@ from stitchcuda.store.files import write_atomically
 Source = Literal["kernelbench", "folder", "jsonl"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 LEVELS = (1, 2, 3, 4)                      # of KernelBench
+_LONGEST = 60                              # characters of a name
 _SOURCE_FIELDS = ("source", "reference", "ref_code", "code")
 _NAME_FIELDS = ("name", "id", "task_id")
+
+
+class HasName(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=HasName)
 
 
 class Problem(Record):
@@ -43,27 +53,37 @@ def read_problems(source: str, path: Path, into: Path, *, levels: Sequence[int] 
     if levels and source != "kernelbench":
         raise BadInput(f"--level is for kernelbench; {source} has no levels")
     if source == "kernelbench":
-        found = [problem for level in levels or (3,) for problem in _in_folder(levels_folder(path, level), f"level{level}-")]
+        folders = {level: levels_folder(path, level) for level in levels or (3,)}
+        found = [problem for level, folder in folders.items() for problem in _in_folder(folder, f"level{level}-")]
     elif source == "folder":
         found = _in_folder(path, "")
     else:
         found = _in_table(path, into)
     if not found:
         raise BadInput(f"{path} holds no problem: a reference is a Python file with class Model and get_inputs()")
-    chosen = parse_ids(ids) if ids else None
-    numbered = [(number_of(problem.name) or place, problem) for place, problem in enumerate(found, 1)]
-    kept = [problem for number, problem in numbered if chosen is None or number in chosen]
-    named = parse_ids(",".join(part for part in ids.split(",") if "-" not in part) or "0") - {0} if ids else set()
-    if missing := named - {number for number, _ in numbered}:  # a range may have gaps
-        raise BadInput(f"--ids: {path} has no problem {', '.join(map(str, sorted(missing)))}")
-    if not kept:
+    return choose(found, ids, path)
+
+
+def choose(found: Sequence[Named], ids: str | None, path: Path) -> list[Named]:
+    """Returns those of a set that `ids` names. Raises `BadInput` for ids that are not there, and for two of one name."""
+    names = [entry.name for entry in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(f"{path} has two entries that would both be called {twice}: rename one")
+    if ids is None:
+        return [*found]
+    ranges = parse_ids(ids)
+    numbers = [number_of(entry.name) or place for place, entry in enumerate(found, 1)]
+    if missing := [first for first, last in ranges if first == last and first not in numbers]:  # a range may have gaps
+        raise BadInput(f"--ids: {path} has no problem {', '.join(map(str, missing))}")
+    within = [any(first <= number <= last for first, last in ranges) for number in numbers]
+    if not any(within):
         raise BadInput(f"--ids {ids}: {path} has none of these problems")
-    return kept
+    return [entry for entry, kept in zip(found, within, strict=True) if kept]
 
 
-def parse_ids(text: str) -> set[int]:
-    """Returns the numbers in a text such as "1,4-9". Raises `BadInput`."""
-    numbers: set[int] = set()
+def parse_ids(text: str) -> list[tuple[int, int]]:
+    """Returns the ranges (first, last) in a text such as "1,4-9". Raises `BadInput`."""
+    ranges = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if not match:
@@ -71,8 +91,8 @@ def parse_ids(text: str) -> set[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise BadInput(f"--ids {text}: {part.strip()} ends before it begins")
-        numbers |= set(range(first, last + 1))
-    return numbers
+        ranges.append((first, last))
+    return ranges
 
 
 def number_of(name: str) -> int:
@@ -101,26 +121,37 @@ def _in_folder(path: Path, prefix: str) -> list[Problem]:
 
 
 def _in_table(path: Path, into: Path) -> list[Problem]:
-    found: dict[str, Problem] = {}
+    found = []
     for number, row in read_rows(path):
         source = text_in(row, _SOURCE_FIELDS)
         if source is None:
             raise BadInput(f'{path} line {number} has no reference: give its Python text as "source"')
         name = file_name(str(next((row[field] for field in _NAME_FIELDS if field in row), number)))
-        if name in found:
-            raise BadInput(f"{path} line {number}: the name {name} is there already")
-        file = into / f"{name}.py"
-        if not file.is_file() or file.read_text(encoding="utf-8") != source:
-            write_atomically(file, source.encode())
-        found[name] = Problem(name=name, reference=file.resolve())
-    return list(found.values())
+        file = into / digest(source) / f"{name}.py"
+        write_text(file, source, f"{path} line {number}")
+        found.append(Problem(name=name, reference=file.resolve()))
+    return found
+
+
+def write_text(file: Path, text: str, where: str) -> None:
+    """Writes a text that `where` gives, unless it is there. Raises `BadInput` for what is no text."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{where} holds half of a surrogate pair, which is no text: mend it") from error
+    if not file.is_file():
+        write_atomically(file, data)
+
+
+def digest(*texts: str | None) -> str:
+    return hashlib.sha256("\0".join(text or "" for text in texts).encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Gives the number of each line of a table that is not empty, and its JSON object. Raises `BadInput`."""
     if not path.is_file():
         raise BadInput(f"there is no file {path}: give a table with one JSON object a line")
-    for number, line in enumerate(_read(path).splitlines(), 1):
+    for number, line in enumerate(_read(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -145,5 +176,9 @@ def _read(file: Path) -> str:
 
 
 def file_name(text: str) -> str:
-    """Returns the text as the name of a session: letters, digits, ".", "_" and "-", at most 60."""
-    return (re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "problem")[:60]
+    """Returns the text as the name of a session: letters, digits, ".", "_" and "-", at most 60. What is cut off, or not of
+    ASCII, is told apart by a digest at the end."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
+    if len(plain) <= _LONGEST and text.isascii() and plain:
+        return plain
+    return f"{plain[: _LONGEST - 9] or 'problem'}-{digest(text)[:8]}"

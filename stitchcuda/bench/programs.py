@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
-from stitchcuda.bench.problems import file_name, levels_folder, number_of, parse_ids, read_rows, text_in
+from stitchcuda.bench.problems import choose, digest, file_name, levels_folder, read_rows, text_in, write_text
 from stitchcuda.errors import BadInput
 from stitchcuda.sessions.session import sessions
 from stitchcuda.state import Record
-from stitchcuda.store.files import write_atomically
 
 Kind = Literal["pairs", "jsonl", "kernelbench", "sessions"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -67,10 +66,7 @@ def read_pairs(
         found = list(_of_kernelbench(path, references))
     if not found:
         raise BadInput(f"{path} holds no program of the form that {kind!r} names; see docs/benchmarks.md")
-    chosen = parse_ids(ids) if ids else None
-    return [
-        pair for place, pair in enumerate(found, 1) if chosen is None or (number_of(pair.name) or place) in chosen
-    ]
+    return choose(found, ids, path)
 
 
 def _in_folders(path: Path) -> Iterator[ExistingProgram]:
@@ -86,20 +82,17 @@ def _in_folders(path: Path) -> Iterator[ExistingProgram]:
 
 
 def _in_table(path: Path, into: Path) -> Iterator[ExistingProgram]:
-    names: set[str] = set()
     for number, row in read_rows(path):
         reference, program = text_in(row, _REFERENCE_FIELDS), text_in(row, _PROGRAM_FIELDS)
         level, task = row.get("level_id"), row.get("task_id")
         name = file_name(str(row.get("name") or (f"level{level}-{task}" if level is not None else number)))
-        if name in names:
-            raise BadInput(f"{path} line {number}: the name {name} is there already")
-        names.add(name)
         if program is None:                # published tables have lines without a program
             continue
-        files = {"reference": into / name / "reference.py", "program": into / name / "program.py"}
+        folder = into / f"{name}-{digest(reference, program)}"
+        files = {"reference": folder / "reference.py", "program": folder / "program.py"}
         for which, text in (("reference", reference), ("program", program)):
-            if text is not None and not (files[which].is_file() and files[which].read_text(encoding="utf-8") == text):
-                write_atomically(files[which], text.encode())
+            if text is not None:
+                write_text(files[which], text, f"{path} line {number}")
         yield ExistingProgram(
             name=name, program=files["program"].resolve(), reference=files["reference"].resolve() if reference else None,
             claimed=_claim(row), why="" if reference else f"{path} line {number} has no reference",

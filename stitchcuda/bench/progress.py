@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from stitchcuda.bench.results import Result
 from stitchcuda.counts import counted
@@ -16,9 +17,13 @@ class BenchProgress:
     """Counts results. `known`: those of earlier runs, which are not told again."""
 
     def __init__(self, total: int, known: Sequence[Result], tell: Callable[[str], None]) -> None:
-        self._total, self._tell = total, tell
+        self._total, self._say = total, tell
         self._before, self._results = len(known), [*known]
         self._started = time.monotonic()
+
+    def _tell(self, line: str) -> None:
+        with suppress(OSError):            # a terminal that was closed is no reason to stop
+            self._say(line)
 
     def begin(self, at_once: int) -> None:
         left = self._total - self._before

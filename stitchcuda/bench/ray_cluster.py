@@ -2,12 +2,15 @@
 
 Each problem is a task of Ray's, which starts the same process as without Ray. Ray chooses the host and the GPU, and repeats
 the task elsewhere if its worker dies; the session then goes on from its last checkpoint. All hosts need the same Python
-environment, and the run's folder on a disk that they share.
+environment, and the run's folder on a disk that they share. Keys of models and variables STITCHCUDA_* are passed on to them.
 Where to look next: `bench/run.py` (who hands out problems), `bench/problem_worker.py` (one problem).
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -32,16 +35,20 @@ class RayCluster:
             import ray
         except ImportError as error:
             raise Unavailable("--ray needs Ray, which is not installed: pip install 'stitchcuda[bench]'") from error
+        passed_on = {name: value for name, value in os.environ.items() if name.startswith("STITCHCUDA_") or "API_KEY" in name}
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(
                 address=None if address == LOCAL else address, include_dashboard=False if address == LOCAL else None,
-                log_to_driver=False, logging_level="error",
+                log_to_driver=False, logging_level=logging.ERROR, runtime_env={"env_vars": passed_on} if passed_on else None,
             )  # fmt: skip
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             text = " ".join(str(error).split())[:200]
             raise Unavailable(f"no Ray cluster answers at {address} ({text}): start one, or give --ray {LOCAL}") from error
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # Ray has one of its own
         self._ray = ray
-        resources = ray.cluster_resources()
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         found = int(resources.get("GPU" if on_gpu else "CPU", 0))
         if not found:
             ray.shutdown()

@@ -2,6 +2,7 @@
 
     OUT/run.json           what was asked for             OUT/results.jsonl    one line a result, with its checksum
     OUT/workspace/         the sessions of `bench run`    OUT/references/      references that came in a table
+    OUT/baselines.jsonl    of programs that exist         OUT/unfinished.jsonl what has no result, and why
 
 A result is written once and never changed. Nothing is judged here.
 Where to look next: `bench/run.py` and `bench/judging.py` (who write results), `bench/table.py` (who reads them).
@@ -9,12 +10,15 @@ Where to look next: `bench/run.py` and `bench/judging.py` (who write results), `
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from pydantic import Field, ValidationError
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, OutputError, Record, Settings, Tier, Usage
 from stitchcuda.store.files import write_atomically
@@ -58,6 +62,13 @@ class Result(Record):
         return self.end == "accepted"
 
 
+class Baselines(Record):
+    """The speed-ups over eager of a reference's other baselines, timed after a program of it was accepted."""
+
+    id: str                                # of the result
+    speedups: dict[str, float]
+
+
 class Asked(Record):
     """What a run was asked for. A run can be gone on with by the same request only."""
 
@@ -65,6 +76,7 @@ class Asked(Record):
     source: str
     path: str
     problems: tuple[str, ...]
+    contents: tuple[str, ...]              # a digest of each one's reference and program
     settings: Settings
 
 
@@ -76,6 +88,8 @@ class RunFolder:
         self.workspace = folder / "workspace"
         self.references = folder / "references"
         self._lines = Lines(folder / "results.jsonl", Result, "result")
+        self._baselines = Lines(folder / "baselines.jsonl", Baselines, "baselines")
+        self._lock: BinaryIO | None = None
 
     @classmethod
     def open(cls, folder: Path) -> RunFolder:
@@ -85,20 +99,24 @@ class RunFolder:
         return cls(folder)
 
     def begin(self, asked: Asked) -> None:
-        """Keeps what is asked for. Raises `BadInput` if the folder holds a run that was asked for something else."""
-        if (self.folder / "run.json").is_file():
-            before = self.asked()
-            if differing := [name for name in Asked.model_fields if getattr(before, name) != getattr(asked, name)]:
-                raise BadInput(
-                    f"{self.folder} holds another run (its {', '.join(differing)} differ): give the same request to go on with "
-                    "it, or another --out"
-                )
-            return
+        """Keeps what is asked for, and the folder for this process until it ends. Raises `BadInput` if the folder holds a run
+        that was asked for something else, `Unavailable` if it cannot be written or another process writes to it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / "run.json", asked.model_dump_json(indent=1).encode())
+            self._lock = (self.folder / "lock").open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Unavailable(f"another process is at work in {self.folder}: wait for it, or give another --out") from error
         except OSError as error:
             raise Unavailable(f"cannot write to {self.folder} ({error.strerror}): give another --out") from error
+        if (self.folder / "run.json").is_file():
+            if differing := _differences(self.asked(), asked):
+                raise BadInput(
+                    f"{self.folder} holds another run ({'; '.join(differing)}): give the same request to go on with it, or "
+                    "another --out"
+                )
+            return
+        write_atomically(self.folder / "run.json", asked.model_dump_json(indent=1).encode())
 
     def asked(self) -> Asked:
         path = self.folder / "run.json"
@@ -111,9 +129,19 @@ class RunFolder:
         """Keeps a result and returns it, or the one of the same id that is there already."""
         return self._lines.append(result)
 
+    def add_baselines(self, found: Baselines) -> None:
+        self._baselines.append(found)
+
     def results(self) -> Mapping[str, Result]:
-        """All results, by id, in the order in which they came."""
-        return self._lines.records()
+        """All results, by id, in the order in which they came, with the baselines that were timed for them."""
+        baselines = self._baselines.records()
+        return {
+            name: _beside(result, baselines[name].speedups) if name in baselines else result
+            for name, result in self._lines.records().items()
+        }
+
+    def lacks_baselines(self, result: Result) -> bool:
+        return result.correct and bool(result.speedups) and result.id not in self._baselines.records()
 
     def keep_unfinished(self, results: Iterable[Result]) -> None:
         """Keeps what this run could not end, in place of what an earlier run could not."""
@@ -123,9 +151,42 @@ class RunFolder:
     def unfinished(self) -> Mapping[str, Result]:
         """What has no result yet although it was tried, by id, with the reason."""
         path, known = self.folder / "unfinished.jsonl", self.results()
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        found = [Result.model_validate_json(line) for line in lines]
+        lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+        found = [Result.model_validate_json(line) for line in lines if line]
         return {result.id: result for result in found if result.id not in known}
+
+
+def digest_of(*paths: Path | None) -> str:
+    """A digest of files and folders; None for what is not there."""
+    found = hashlib.sha256()
+    for path in paths:
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path and path.is_dir() else [path]
+        for file in files:
+            found.update(f"{file.name if file else None}\n".encode())
+            found.update(file.read_bytes() if file and file.is_file() else b"")
+    return found.hexdigest()[:16]
+
+
+def _differences(before: Asked, now: Asked) -> list[str]:
+    """What another request asks for: its names, what they are in the run, and what is asked for now."""
+    found = []
+    for name in ("kind", "source", "path"):
+        if getattr(before, name) != getattr(now, name):
+            found.append(f"its {name} is {getattr(before, name)}, not {getattr(now, name)}")
+    old, new = before.settings.model_dump(), now.settings.model_dump()
+    found += [f"its {name} is {old[name]}, not {new[name]}" for name in old if old[name] != new[name]]
+    if before.problems != now.problems:
+        found.append(f"it has {counted(len(before.problems), 'problem')}, and not just these")
+    elif before.contents != now.contents:
+        pairs = zip(before.problems, before.contents, now.contents, strict=True)
+        found.append(f"{next(name for name, old, new in pairs if old != new)} has changed since")
+    return found
+
+
+def _beside(result: Result, baselines: Mapping[str, float]) -> Result:
+    eager = result.speedups.get("eager")
+    more = {mode: eager / speedup for mode, speedup in baselines.items()} if eager else {}
+    return result.model_copy(update={"speedups": {**result.speedups, **more}})
 
 
 def closest(check: CheckResult | None) -> OutputError | None:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from stitchcuda.bench.problem_worker import Order
 from stitchcuda.bench.problems import Problem
 from stitchcuda.bench.progress import BenchProgress
-from stitchcuda.bench.results import Asked, Result, RunFolder
+from stitchcuda.bench.results import Asked, Result, RunFolder, digest_of
 from stitchcuda.state import Settings
 
 BESIDE_ON_GPU = 3                          # sessions at once on a GPU: while one is timed, others capture, build and check
@@ -40,9 +40,12 @@ def run(
     worked on, by default `in_process`. After Ctrl-C or a kill the same call goes on. Raises `BadInput` if `out` holds another
     run.
     """
+    out = out.resolve()
     folder = RunFolder(out)
-    names = tuple(problem.name for problem in problems)
-    folder.begin(Asked(kind="run", source=source, path=str(path.resolve()), problems=names, settings=settings))
+    folder.begin(Asked(
+        kind="run", source=source, path=str(path.resolve()), problems=tuple(problem.name for problem in problems),
+        contents=tuple(digest_of(problem.reference) for problem in problems), settings=settings,
+    ))  # fmt: skip
     known = folder.results()
     waiting = deque(problem for problem in problems if problem.name not in known)
     progress = BenchProgress(len(problems), [*known.values()], tell)
@@ -51,8 +54,16 @@ def run(
     count = at_once or (BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
     progress.begin(min(count, len(waiting)))
     lock, unfinished, stopped = threading.Lock(), dict[str, Result](), threading.Event()
+    failures: list[BaseException] = []
 
     def serve(gpu: str | None) -> None:
+        try:
+            serve_on(gpu)
+        except BaseException as error:     # it belongs to the caller
+            failures.append(error)
+            stopped.set()
+
+    def serve_on(gpu: str | None) -> None:
         while not stopped.is_set():
             with lock:
                 if not waiting:
@@ -72,17 +83,20 @@ def run(
                     progress.add(result)
 
     threads = [threading.Thread(target=serve, args=(places[number % len(places)],)) for number in range(count)]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             while thread.is_alive():       # a join without a limit cannot be interrupted
                 thread.join(0.2)
     except BaseException:
         stopped.set()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
         raise
+    if failures:
+        raise failures[0]
     return folder
 
 
@@ -91,6 +105,7 @@ def in_process(order: Order, gpu: str | None, log: Path, stopped: threading.Even
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "stitchcuda.bench.problem_worker", order.model_dump_json()]
     surroundings = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {})
+    surroundings.pop("STITCHCUDA_CHECKPOINT", None)  # the run's sessions are in its own folder
     started = time.monotonic()
     with log.open("ab") as messages:
         worker = subprocess.Popen(
@@ -105,9 +120,9 @@ def in_process(order: Order, gpu: str | None, log: Path, stopped: threading.Even
                 worker.stdin.close()       # it ends itself
                 worker.stdin = None
         code = worker.wait()
-    lines = b"".join(answers).decode(errors="replace").strip().splitlines()
+    lines = b"".join(answers).decode(errors="replace").strip().split("\n")
     try:
-        return Result.model_validate_json(lines[-1] if lines else "")
+        return Result.model_validate_json(lines[-1])
     except ValidationError:
         why = f"its process ended with code {code} and no result: see {log}"
         return Result(id=order.problem, problem=order.problem, end="failed", reasons=(why,), seconds=time.monotonic() - started)

@@ -1,7 +1,8 @@
 """Computes a benchmark's figures from its results, and prints them as Markdown or JSON.
 
 Figures are over the problems that can be judged: those that are broken are named and counted apart. A problem without a correct
-program counts as 1.0 in means over all, since its user would go on with what there was. It judges nothing and reads no session.
+program counts as 1.0 in means over all, since its user would go on with what there was; a correct program is left out of the
+figures against a baseline that was not timed for it. It judges nothing and reads no session.
 Where to look next: `bench/results.py` (the results), `bench/page.py` (the same as a page).
 """
 
@@ -54,6 +55,7 @@ class Against(Record):
 
     baseline: str
     timed: int                             # problems whose correct program and baseline were timed
+    counted: int                           # these, and those without a correct program
     fast: dict[str, float]
     mean_of_all: float | None
     mean_of_correct: float | None
@@ -111,7 +113,7 @@ def _row(name: str, result: Result | None) -> Row:
     if result is None:
         return Row(name=name, correct=False, broken=False, reasons=("no result yet",))
     speedups = dict(result.speedups)
-    if result.correct and speedups:
+    if result.correct and len(speedups) > 1:  # eager alone is no best of several
         speedups[BEST] = min(speedups.values())
     shared = {
         field: getattr(result, field)
@@ -124,11 +126,11 @@ def _row(name: str, result: Result | None) -> Row:
 
 
 def _against(baseline: str, judged: Sequence[Row]) -> Against:
-    found = [row.speedups.get(baseline) if row.correct else None for row in judged]
+    found = [row.speedups.get(baseline) for row in judged if not row.correct or baseline in row.speedups]
     timed = [value for value in found if value]
     return Against(
-        baseline=baseline, timed=len(timed),
-        fast={f"{p:g}": sum(value > p for value in timed) / len(judged) for p in THRESHOLDS},
+        baseline=baseline, timed=len(timed), counted=len(found),
+        fast={f"{p:g}": sum(value > p for value in timed) / len(found) for p in THRESHOLDS},
         mean_of_all=geometric_mean([value or 1.0 for value in found]), mean_of_correct=geometric_mean(timed),
     )  # fmt: skip
 
@@ -146,20 +148,23 @@ def _total(results: Iterable[Result]) -> Usage:
 
 def markdown(table: BenchTable) -> str:
     """The table as Markdown: what was run, the figures, and a row for each problem."""
+    money = f", {_money(table.usage.usd)}" if table.kind == "run" else ""
     share = f"{table.correct / table.judged:.0%}" if table.judged else "none"
     lines = [
         f"# {table.source}: {table.correct} of {table.judged} correct ({share})", "",
-        f"{table.path}; model {table.model}, policy {table.policy}, precision {table.precision}; "
+        f"{table.path}; {f'model {table.model}, ' if table.kind == 'run' else ''}policy {table.policy}, precision "
+        f"{table.precision}; "
         f"{'; '.join(table.devices) or 'no device'}; {table.total} problems: {table.judged} judged, {table.broken} broken, "
-        f"{table.missing} without a result. {table.seconds / 60:.0f} minutes of sessions, {_money(table.usage.usd)}.", "",
+        f"{table.missing} without a result. {table.seconds / 60:.0f} minutes of work{money}.", "",
     ]  # fmt: skip
     if table.against:
         lines += [
-            f"| against | timed | {' | '.join(f'fast_{p:g}' for p in THRESHOLDS)} | geometric mean, all | correct ones |",
+            f"| against | timed, of | {' | '.join(f'fast_{p:g}' for p in THRESHOLDS)} | geometric mean, all | correct ones |",
             "|---" * (4 + len(THRESHOLDS)) + "|",
         ]
         lines += [
-            f"| {NAMES[row.baseline]} | {row.timed} | {' | '.join(f'{value:.0%}' for value in row.fast.values())} | "
+            f"| {NAMES[row.baseline]} | {row.timed} of {row.counted} "
+            f"| {' | '.join(f'{value:.0%}' for value in row.fast.values())} | "
             f"{_times(row.mean_of_all)} | {_times(row.mean_of_correct)} |"
             for row in table.against
         ]  # fmt: skip

@@ -39,7 +39,7 @@ def run(
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs.")] = 1,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs, by default one.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Sessions at once; by default three to a GPU.")] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
@@ -58,7 +58,7 @@ def run(
     """Optimises every problem. Exit code 0: each has a result, 1: some have none, 2: bad input."""
     from stitchcuda.bench import run as runs
     from stitchcuda.bench.problems import read_problems
-    from stitchcuda.bench.ray_cluster import RayCluster
+    from stitchcuda.bench.ray_cluster import LOCAL, RayCluster
     from stitchcuda.bench.table import markdown, read_table
     from stitchcuda.cli.model_flags import choose_model, models_by_role
     from stitchcuda.engineers.selection import check_models
@@ -66,7 +66,11 @@ def run(
     from stitchcuda.tools.device.device import resolve_target
 
     named, roles = models_by_role(model or [])
-    chosen, _ = choose_model(named, base_url)
+    chosen, why = choose_model(named, base_url)
+    if ray and gpus:
+        raise BadInput("--gpus is for the GPUs of this host; with --ray the cluster's are used: leave it out")
+    if ray and ray != LOCAL and device == "auto":
+        raise BadInput("with --ray say what the cluster's hosts have: --device cuda or --device sim")
     target = "cuda" if ray and device == "cuda" else resolve_target(device)  # the cluster's hosts have the GPUs
     settings = check_settings({
         "model": chosen, "roles": {role: tuple(models) for role, models in roles.items()}, "base_url": base_url,
@@ -75,11 +79,13 @@ def run(
     })  # fmt: skip
     check_models(settings)
     problems = read_problems(source, path, out / "references", levels=level or (), ids=ids)
+    at_most = f", at most ${budget_usd * len(problems):.2f} in all" if chosen != "builtin" else ""
+    print(f"engineer: {why}{at_most}", file=sys.stderr)
     with ExitStack() as stack:
         cluster = stack.enter_context(RayCluster(ray, on_gpu=target == "cuda")) if ray else None
         here = target == "cuda" and not cluster
         runs.run(
-            problems, out, settings, source=source, path=path, gpus=_visible(gpus) if here else (),
+            problems, out, settings, source=source, path=path, gpus=_visible(gpus or 1) if here else (),
             at_once=jobs or (cluster.at_once if cluster else None), tell=lambda line: print(line, file=sys.stderr, flush=True),
             work=cluster.work if cluster else None,
         )  # fmt: skip

@@ -51,6 +51,7 @@ REPAIRS = 3
 TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
 FORMS = {"compile": "compile", "check": "check", "bench": "bench [KERNEL]", "profile": "profile KERNEL", "docs": "docs QUERY"}
+NO_LOOKS = "Hand in your draft now. Files that you wrote beside a look are kept: an answer without blocks hands them in."
 MOST_STRUCTURES = 3                        # of one task
 NO_DEFECT = ("", "none", "no", "n/a", "empty")  # what models write where nothing is to be written
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
@@ -178,6 +179,8 @@ class _Conversation:
             try:
                 parsed = read(_usable_text(answer))
                 todo = look(parsed)
+                if todo is not None and looks == LOOKS:
+                    raise Malformed(f"it looked {looks} times, and no look is left", NO_LOOKS)
             except Malformed as error:
                 repairs += 1
                 if repairs > REPAIRS or answer.text == before:  # who repeats himself will not mend it
@@ -199,8 +202,6 @@ class _Conversation:
             results = look_results(seen, LOOKS - looks, budget, room_for_look(messages, budget))
             results += f"\n{todo.kept}" if todo.kept else ""
             messages = shorten_conversation([*messages, Message("user", results)], budget)
-            if looks > LOOKS:
-                raise Unusable(f"{self._chat.name} looked {looks} times and wrote nothing")
 
 
 def _usable_text(answer: ChatAnswer) -> str:

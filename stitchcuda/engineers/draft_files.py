@@ -26,7 +26,7 @@ FORM = "SEARCH, =======, then >>>>>>> REPLACE, each on its own line"
 ELIDED = re.compile(
     r"^[ \t]*(?://|#|/\*)[ \t]*(?:\.{3}|…)[ \t]*(?:\*/)?[ \t]*$"
     r"|^[ \t]*(?://|#|/\*|<|\[)?[ \t]*(?:\.{3}|…)[ \t(]*(?:the )?(?:rest|existing|unchanged|remain|same|other|code)\b.*$"
-    r"|^[ \t]*(?://|#|/\*)[ \t]*\(?(?:the )?(?:rest|remaining|existing|other)\b.*\b(?:unchanged|same|as before|as it was)\b.*$",
+    r"|^[ \t]*(?://|#|/\*)[ \t]*\(?(?:the )?(?:rest|remaining|existing|other)\b.*\b(?:unchanged|as before|as it was)\b.*$",
     re.MULTILINE | re.IGNORECASE,
 )
 """A line that stands for lines that were left out."""

@@ -265,7 +265,6 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
             "since": since,
             "changed": changed,
             "whole": assignment.started_from is not None,
-            "kept": assignment.kept,
             "remaining": assignment.remaining,
             "claimed": assignment.plan.claimed,
             "draft": draft,
@@ -376,10 +375,10 @@ def _claim(assignment: Assignment, predicted_ms: float) -> str:
     """Returns what a task is to save and who says so; beside a model's claim stands what it can give by the cost model."""
     brief, text = assignment.brief, task_claim(predicted_ms, assignment.plan.claimed)
     chosen = [region for region in brief.regions if region.id in assignment.task.regions]
-    if brief.present is None or not chosen or not assignment.plan.claimed:
+    if brief.present is None or not chosen or not assignment.plan.claimed or assignment.task.id in assignment.kept:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
-    most = most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision)
+    most = max(0.0, most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision))
     return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
 
 

@@ -21,7 +21,9 @@ def open_defects(reviewed: Reviewed) -> tuple[str, ...]:
     """Returns a line for each defect in the program now. `reviewed`: a session's attempts and their reviews, oldest first."""
     found: dict[str, str] = {}             # by task
     for attempt, review in reviewed:
-        if not attempt.kept:
+        if not attempt.kept:               # a review of the whole program may name what was kept before
+            if review.whole and attempt.defect:
+                found[attempt.id] = f"{attempt.task} #{attempt.ordinal}: {attempt.defect}"
             continue
         if review.whole and not review.skipped and not attempt.defect:
             found.clear()

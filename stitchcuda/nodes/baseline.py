@@ -15,7 +15,7 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.errors import BadInput
+from stitchcuda.errors import NotCaptured
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.final_check import verify_best
 from stitchcuda.nodes.lessons import lessons_for_plan
@@ -51,7 +51,7 @@ def baseline(state: State, context: Context) -> State:
         update["notes"] = context.note(update, f"{graph.opaque}; the reference is taken as one opaque region instead")
         first = _first_program(context, graph)
     if graph.opaque and context.engineers.engineer.name == "builtin":
-        raise BadInput(
+        raise NotCaptured(
             f"{context.record.reference_name} cannot be taken apart ({graph.opaque}), and the builtin engineer "
             "works on nothing else: give a chat model with --model openai:NAME"
         )

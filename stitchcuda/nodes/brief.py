@@ -126,6 +126,8 @@ def structures_to_follow(task: Task, earlier: Sequence[Attempt], count: int) -> 
     GIVEN_UP times, or where all were tried. `earlier`: attempts at the task under the same plan, oldest first.
     """
     last = next((attempt for attempt in reversed(earlier) if not attempt.beside), None)
+    if last and last.kept and last.defect and last.route == "code":
+        return (last.structure,) * count   # this step repairs what was kept
     untried = [structure.name for structure in task.structures if structure.name not in {each.structure for each in earlier}]
     if last is None or not task.structures:
         return tuple(untried[:count])

@@ -113,7 +113,7 @@ def _make_attempt(
     missed_goal = _goal_missed(context, attempt)
     followed = rules.follow_review(standing, verdict, review, kept=keep.kept, goal_missed=missed_goal)
     reason = followed.reason if keep.kept or not standing.correct else f"{followed.reason}; not kept: {keep.reason}"
-    stored = review.model_copy(update={"route": followed.route, "overruled": _overruled(review, followed)})
+    stored = review.model_copy(update={"route": followed.route, "overruled": _overruled(review, followed), "defect": defect})
     attempt = attempt.model_copy(update={
         "review": context.save(stored), "kept": keep.kept, "route": followed.route, "route_reason": reason, "defect": defect,
     })  # fmt: skip
@@ -135,7 +135,7 @@ def _standing(state: State, work: Work, evidence: Evidence, earlier: tuple[Attem
         replanned=any(a.route == "replan" and not a.correct for a in earlier if a.plan_version < version),
         missed=state.get("missed", 0),
         twin=work.twin,
-        repaired=any(attempt.defect and attempt.route == "code" for attempt in planned),
+        repaired=any(attempt.kept and attempt.defect and attempt.route == "code" for attempt in planned),
     )
 
 

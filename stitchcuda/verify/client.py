@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput, Unavailable, UnusableReference
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits
@@ -178,6 +178,8 @@ class Judge:
         reply = judge_requests.JudgeReply[answer_type(request)].model_validate(json.loads(line))  # type: ignore[misc]
         if reply.last:                     # it can start no workers any more
             self.close()
+        if reply.failed == "unusable_reference":
+            raise UnusableReference(reply.why)
         if reply.failed == "bad_input":
             raise BadInput(reply.why)
         if reply.failed == "unavailable":

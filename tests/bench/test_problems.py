@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from stitchcuda.bench.problems import parse_ids, read_problems
+from stitchcuda.bench.problems import file_name, parse_ids, read_problems
 from stitchcuda.bench.programs import read_pairs
 from stitchcuda.errors import BadInput
 
@@ -53,9 +54,17 @@ def test_a_table_s_references_are_written_out(tmp_path: Path) -> None:
     assert found[0].reference.read_text() == REFERENCE
 
 
-@pytest.mark.parametrize(("text", "numbers"), [("1", {1}), ("1,4-6", {1, 4, 5, 6}), (" 2 - 3 ", {2, 3})])
-def test_ids(text: str, numbers: set[int]) -> None:
-    assert parse_ids(text) == numbers
+@pytest.mark.parametrize(("text", "ranges"), [("1", [(1, 1)]), ("1,4-6", [(1, 1), (4, 6)]), (" 2 - 3 ", [(2, 3)])])
+def test_ids(text: str, ranges: list[tuple[int, int]]) -> None:
+    assert parse_ids(text) == ranges
+
+
+def test_names_that_are_cut_or_not_of_ascii_stay_apart() -> None:
+    long = "level1-63_conv_standard_2D__square_input__square_kernel-sample"
+    names = [file_name(text) for text in (f"{long}0", f"{long}1", "问题一", "问题二", "gelu / big")]
+    assert len(set(names)) == 5
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,60}", name) for name in names)
+    assert names[-1] == "gelu-big"
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "1,,2", "-1"])
@@ -72,7 +81,7 @@ def test_what_cannot_be_read_is_told_in_one_sentence(checkout: Path, tmp_path: P
             read_problems("jsonl", table, tmp_path)
     table.write_text((json.dumps({"name": "a", "source": REFERENCE}) + "\n") * 2)
     for source, path, levels, ids, said in (
-        ("jsonl", table, (), None, "line 2: the name a is there already"),
+        ("jsonl", table, (), None, "two entries that would both be called a"),
         ("kernelbench", tmp_path, (), None, "no checkout of KernelBench"),
         ("kernelbench", checkout, (7,), None, "levels 1 to 4"),
         ("kernelbench", checkout, (1,), "77", "has no problem 77"),

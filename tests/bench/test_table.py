@@ -15,7 +15,9 @@ from stitchcuda.bench.table import make_table, markdown, read_table
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Settings
 
-ASKED = Asked(kind="run", source="folder", path="/problems", problems=("a", "b", "c", "d", "e"), settings=Settings())
+ASKED = Asked(kind="run", source="folder", path="/problems", problems=("a", "b", "c", "d", "e"), contents=tuple("12345"),
+    settings=Settings(),
+)
 RESULTS = {
     "a": Result(id="a", problem="a", end="accepted", speedups={"eager": 4.0, "compile": 2.0}, tier="timed", device="GPU X"),
     "b": Result(id="b", problem="b", end="accepted", speedups={"eager": 1.0}, tier="timed", device="GPU X"),
@@ -29,13 +31,15 @@ def test_figures_are_over_problems_that_can_be_judged() -> None:
     assert (table.total, table.judged, table.correct, table.broken, table.missing) == (5, 3, 2, 1, 1)
     eager, compiled, best = table.against
     assert (eager.baseline, eager.timed) == ("eager", 2)
+    assert (eager.counted, compiled.counted) == (3, 2)   # b is correct, and torch.compile was not timed for it
     assert eager.fast["0"] == pytest.approx(2 / 3)
     assert eager.fast["1"] == pytest.approx(1 / 3)   # 1.0 is not above 1
     assert eager.mean_of_all == pytest.approx(4 ** (1 / 3))
     assert eager.mean_of_correct == pytest.approx(2.0)
     assert compiled.timed == 1
     assert compiled.mean_of_correct == pytest.approx(2.0)
-    assert best.mean_of_correct == pytest.approx(math.sqrt(2.0))  # 2.0 over torch.compile, 1.0 over eager
+    assert best.mean_of_correct == pytest.approx(2.0)  # of b eager alone was timed, which is no best of several
+    assert best.mean_of_all == pytest.approx(math.sqrt(2.0))
 
 
 def test_each_problem_has_a_row() -> None:
@@ -78,7 +82,7 @@ def test_a_run_s_folder_keeps_each_result_once(tmp_path: Path) -> None:
 def test_a_folder_goes_on_with_its_own_run_only(tmp_path: Path) -> None:
     RunFolder(tmp_path).begin(ASKED)
     RunFolder(tmp_path).begin(ASKED)
-    with pytest.raises(BadInput, match=r"holds another run \(its settings differ\)"):
+    with pytest.raises(BadInput, match=r"holds another run \(its policy is stitched, not strict\)"):
         RunFolder(tmp_path).begin(ASKED.model_copy(update={"settings": Settings(policy="strict")}))
     with pytest.raises(BadInput, match="holds no benchmark's run"):
         RunFolder.open(tmp_path / "other")

@@ -146,9 +146,9 @@ def test_a_file_is_read_however_it_is_named() -> None:
 def test_looks_come_to_an_end(tmp_path: Path) -> None:
     with serve(lambda request: "```look\ncompile\n```") as server:
         tools = hired(tmp_path, server)
-        with pytest.raises(Unusable, match="looked 5 times and wrote nothing"):
+        with pytest.raises(Unusable, match="it looked 4 times, and no look is left"):
             tools.engineer.write(assignment(look=Seeing()))
-    assert "there are no looks left" in server.requests[-1].turns[-1]
+    assert "Hand in your draft now" in server.requests[-1].turns[-1]
     paid_once(tools, server)
 
 

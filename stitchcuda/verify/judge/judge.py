@@ -23,7 +23,7 @@ import traceback
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput, Unavailable, UnusableReference
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.inputs.reference_requests import CaptureReference
 from stitchcuda.verify.judge.examination import Examination
@@ -138,7 +138,8 @@ def _reply(process: JudgeProcess, fields: dict[str, Any]) -> judge_requests.Judg
         request: Request[Any] = read(judge_requests.QUESTIONS[fields.pop("do")], fields)
         return judge_requests.JudgeReply(answer=process.answer(request))
     except BadInput as error:
-        return judge_requests.JudgeReply(failed="bad_input", why=str(error))
+        unusable = isinstance(error, UnusableReference)
+        return judge_requests.JudgeReply(failed="unusable_reference" if unusable else "bad_input", why=str(error))
     except Unavailable as error:
         return judge_requests.JudgeReply(failed="unavailable", why=str(error))
     except Exception as error:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput, Unavailable, UnusableReference
 from stitchcuda.sandbox.limits import for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools.device import gpu_lock
@@ -37,6 +37,7 @@ from stitchcuda.verify.inputs.secret_inputs import (
 )
 from stitchcuda.verify.integrity.snapshot import snapshot
 from stitchcuda.verify.messages.judge_requests import JudgeStart
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.request import Request, answer_type
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
@@ -247,7 +248,7 @@ class JudgeResources:
                 refusal, notes = check_reference(self.ask, made)
                 notes.append(_AMPLIFIED)
             if refusal:
-                raise BadInput(refusal)
+                raise UnusableReference(refusal)
             shared.output_notes = tuple(notes)
         return made
 
@@ -357,7 +358,8 @@ def _explained(failure: WorkerFailed) -> Exception:
     """What to raise where the reference's worker failed: our defect, or what is wrong with the reference."""
     if failure.kind == "error":
         return RuntimeError(f"the reference worker failed:\n{failure}")
-    return BadInput(_with_remedy(failure))
+    passing = failure.kind in _REMEDIES or is_out_of_memory(str(failure))  # with more time or memory it may be judged
+    return (BadInput if passing else UnusableReference)(_with_remedy(failure))
 
 
 def _with_remedy(failure: WorkerFailed) -> str:

@@ -109,12 +109,13 @@ QUESTIONS = {kind.__name__: kind for kind in (RunReference, CheckProgram, CheckP
 
 
 class JudgeReply(Record, Generic[_Answer]):
-    """The answer to one question, or why there is none: `failed` is then `BadInput`, `Unavailable` or our own defect.
+    """The answer to one question, or why there is none: `failed` is then `BadInput`, and of it
+    `UnusableReference`, `Unavailable` or our own defect.
 
     `why`: a sentence, or the traceback of a defect. `last`: the judge can start no workers any more.
     """
 
     answer: _Answer | None = None
-    failed: Literal["", "bad_input", "unavailable", "defect"] = ""
+    failed: Literal["", "bad_input", "unusable_reference", "unavailable", "defect"] = ""
     why: str = ""
     last: bool = False
