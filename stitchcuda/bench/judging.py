@@ -34,6 +34,17 @@ def judge(
         kind="verify", source=source, path=str(path.resolve()), problems=tuple(pair.name for pair in pairs),
         contents=tuple(digest_of(pair.program, pair.reference) for pair in pairs), settings=settings,
     ))  # fmt: skip
+    try:
+        _judge_rest(folder, pairs, settings, gpus, at_once, tell)
+    finally:
+        folder.release()
+    return folder
+
+
+def _judge_rest(
+    folder: RunFolder, pairs: Sequence[ExistingProgram], settings: Settings, gpus: Sequence[str], at_once: int | None,
+    tell: Callable[[str], None],
+) -> None:  # fmt: skip
     known = folder.results()
     left = [pair for pair in pairs if pair.name not in known]
     facts = device_facts(settings.target)
@@ -48,7 +59,7 @@ def judge(
         for pair in left:
             submitted[_submit(pool, pair)] = pair
         for future in as_completed(submitted):
-            result = _result(submitted[future], future, device, out)
+            result = _result(submitted[future], future, device, folder.folder)
             if result.final:
                 result = folder.add(result)
             else:
@@ -57,7 +68,6 @@ def judge(
             progress.add(result)
     if settings.time_baselines:
         _time_baselines(folder, pairs, settings, tell)
-    return folder
 
 
 def _submit(pool: VerifierPool, pair: ExistingProgram) -> Future[Verdict]:

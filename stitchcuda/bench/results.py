@@ -99,8 +99,9 @@ class RunFolder:
         return cls(folder)
 
     def begin(self, asked: Asked) -> None:
-        """Keeps what is asked for, and the folder for this process until it ends. Raises `BadInput` if the folder holds a run
-        that was asked for something else, `Unavailable` if it cannot be written or another process writes to it."""
+        """Keeps what is asked for, and takes the folder for this process until `release`. Raises `BadInput` if the folder
+        holds a run that was asked for something else, `Unavailable` if it cannot be written or another process writes to
+        it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / "lock").open("ab")
@@ -117,6 +118,12 @@ class RunFolder:
                 )
             return
         write_atomically(self.folder / "run.json", asked.model_dump_json(indent=1).encode())
+
+    def release(self) -> None:
+        """Gives the folder back: other processes may write to it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def asked(self) -> Asked:
         path = self.folder / "run.json"

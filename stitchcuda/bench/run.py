@@ -46,6 +46,17 @@ def run(
         kind="run", source=source, path=str(path.resolve()), problems=tuple(problem.name for problem in problems),
         contents=tuple(digest_of(problem.reference) for problem in problems), settings=settings,
     ))  # fmt: skip
+    try:
+        _work_on_rest(folder, problems, settings, gpus, at_once, tell, work or in_process)
+    finally:
+        folder.release()
+    return folder
+
+
+def _work_on_rest(
+    folder: RunFolder, problems: Sequence[Problem], settings: Settings, gpus: Sequence[str], at_once: int | None,
+    tell: Callable[[str], None], work: Work,
+) -> None:  # fmt: skip
     known = folder.results()
     waiting = deque(problem for problem in problems if problem.name not in known)
     progress = BenchProgress(len(problems), [*known.values()], tell)
@@ -72,7 +83,7 @@ def run(
             order = Order(
                 problem=problem.name, reference=problem.reference, workspace=folder.workspace, settings=settings
             )
-            result = (work or in_process)(order, gpu, out / "logs" / f"{problem.name}.log", stopped)
+            result = work(order, gpu, folder.folder / "logs" / f"{problem.name}.log", stopped)
             with lock:
                 if result.final:
                     result = folder.add(result)
@@ -97,7 +108,6 @@ def run(
         raise
     if failures:
         raise failures[0]
-    return folder
 
 
 def in_process(order: Order, gpu: str | None, log: Path, stopped: threading.Event) -> Result:

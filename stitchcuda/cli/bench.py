@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -82,6 +82,7 @@ def run(
     at_most = f", at most ${budget_usd * len(problems):.2f} in all" if chosen != "builtin" else ""
     print(f"engineer: {why}{at_most}", file=sys.stderr)
     with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))  # Ray prints there
         cluster = stack.enter_context(RayCluster(ray, on_gpu=target == "cuda")) if ray else None
         here = target == "cuda" and not cluster
         runs.run(
