@@ -129,8 +129,8 @@ OURS = {
     "--json": "profile", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
-    "--precision": "optimize", "--predict-for": "optimize", "--reference": "verify", "--references": "bench verify",
-    "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
+    "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run", "--reference": "verify",
+    "--references": "bench verify", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs
@@ -228,7 +228,7 @@ REQUIREMENTS = {                           # as pip is given them, and the extra
     "apache-tvm-ffi[cpp]": "dependencies", "torch>=2.8": "dependencies",
     "nvidia-cuda-nvdisasm": "toolkit", "nvidia-cuda-cuobjdump": "toolkit",
 }  # fmt: skip
-EXTRAS = {"docs", "documents", "postgres", "profile", "toolkit"}
+EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "toolkit"}
 
 
 def called(name: str) -> set[str]:

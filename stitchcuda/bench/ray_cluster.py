@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from stitchcuda import remedies
 from stitchcuda.bench.problem_worker import Order
 from stitchcuda.bench.results import Result
 from stitchcuda.bench.run import BESIDE_ON_GPU, in_process
@@ -34,7 +35,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise Unavailable("--ray needs Ray, which is not installed: pip install 'stitchcuda[bench]'") from error
+            raise Unavailable(f"--ray needs Ray, which is not installed: {remedies.extra('bench')}") from error
         passed_on = {name: value for name, value in os.environ.items() if name.startswith("STITCHCUDA_") or "API_KEY" in name}
         handler = signal.getsignal(signal.SIGTERM)
         try:
