@@ -21,7 +21,7 @@ def describe_significand(region: Region) -> str:
     names = [operator.split(".")[1] for operator in region.operators if operator.count(".")]
     found = []
     if bits and any("conv" in name for name in names):
-        found.append(f"{11 if bits == 24 else bits} in its convolutions" + (f" (TF32; {FEW_CHANNELS})" if bits == 24 else ""))
+        found.append(f"{bits} in its convolutions" if bits < 24 else f"11 in its convolutions on a GPU (TF32; {FEW_CHANNELS})")
     if bits and any(name in _PRODUCTS for name in names):
         found.append(f"{bits} in its products")
     return f"significand in bits: {', '.join(found)}" if found else ""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.context import Context
-from stitchcuda.rag import lookup
+from stitchcuda.rag import lookup, playbook_pages
 from stitchcuda.rag.excerpts import citations_in, fit
 from stitchcuda.rag.lookup import DocsQuery
 from stitchcuda.rag.relevance import names_in_draft
@@ -71,7 +71,10 @@ def search_for_review(state: State, context: Context, about: str, error: str, bo
 
 
 def search_for_coder(query: str, model: str) -> str:
-    """Searches for a name or words that a coder looks up; returns the text to show."""
+    """Searches for a name or words that a coder looks up; returns the text to show. `skeleton:NAME` is shown whole."""
+    name = query.strip().strip("`").removeprefix("skeleton:")
+    if (text := playbook_pages.skeletons().get(name)) is not None:
+        return f"### skeleton:{name}\n```cuda\n{text.rstrip()}\n```"
     return lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count)
 
 

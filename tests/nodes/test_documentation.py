@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stitchcuda.nodes.documentation import Documented, complete_citations
+from stitchcuda.nodes.documentation import Documented, complete_citations, search_for_coder
+from stitchcuda.rag import playbook_pages
 from stitchcuda.rag.index import Docs
 from stitchcuda.rag.lookup import DocsQuery, search_all
 from stitchcuda.state import Review
@@ -46,3 +47,9 @@ def test_what_an_error_names_is_cited_once() -> None:
 )  # fmt: skip
 def test_an_error_that_names_nothing_of_nvidias_cites_nothing(asked: Docs, error: str) -> None:
     assert search_all([DocsQuery(error, 4, error=True)]).named == ()
+
+
+def test_a_skeleton_is_shown_whole() -> None:
+    for name, text in playbook_pages.skeletons().items():
+        shown = search_for_coder(f"skeleton:{name}", "openai:local")
+        assert text.rstrip() in shown, name
