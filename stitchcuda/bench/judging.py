@@ -49,7 +49,7 @@ def _judge_rest(
     left = [pair for pair in pairs if pair.name not in known]
     facts = device_facts(settings.target)
     device = f"{facts.name}, driver {facts.driver}, torch {facts.torch}" if settings.target == "cuda" else "simulator"
-    progress, unfinished = BenchProgress(len(pairs), [*known.values()], tell), dict[str, Result]()
+    progress = BenchProgress(len(pairs), [*known.values()], tell)
     with VerifierPool(
         at_once=at_once, gpus=gpus, target=settings.target, policy=settings.policy, precision=settings.precision,
         gpu_memory_gb=settings.gpu_memory_gb,
@@ -59,13 +59,7 @@ def _judge_rest(
         for pair in left:
             submitted[_submit(pool, pair)] = pair
         for future in as_completed(submitted):
-            result = _result(submitted[future], future, device, folder.folder)
-            if result.final:
-                result = folder.add(result)
-            else:
-                unfinished[result.id] = result
-                folder.keep_unfinished(unfinished.values())
-            progress.add(result)
+            progress.add(folder.keep(_result(submitted[future], future, device, folder.folder)))
     if settings.time_baselines:
         _time_baselines(folder, pairs, settings, tell)
 

@@ -90,6 +90,7 @@ class RunFolder:
         self._lines = Lines(folder / "results.jsonl", Result, "result")
         self._baselines = Lines(folder / "baselines.jsonl", Baselines, "baselines")
         self._lock: BinaryIO | None = None
+        self._unfinished: dict[str, Result] = {}
 
     @classmethod
     def open(cls, folder: Path) -> RunFolder:
@@ -135,6 +136,14 @@ class RunFolder:
     def add(self, result: Result) -> Result:
         """Keeps a result and returns it, or the one of the same id that is there already."""
         return self._lines.append(result)
+
+    def keep(self, result: Result) -> Result:
+        """Keeps a result, or of one that is not final what there is, until the next run. Returns what is kept."""
+        if result.final:
+            return self.add(result)
+        self._unfinished[result.id] = result
+        self.keep_unfinished(self._unfinished.values())
+        return result
 
     def add_baselines(self, found: Baselines) -> None:
         self._baselines.append(found)

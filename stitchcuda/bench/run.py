@@ -64,7 +64,7 @@ def _work_on_rest(
     on_gpu = settings.target == "cuda"
     count = at_once or (BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
     progress.begin(min(count, len(waiting)))
-    lock, unfinished, stopped = threading.Lock(), dict[str, Result](), threading.Event()
+    lock, stopped = threading.Lock(), threading.Event()
     failures: list[BaseException] = []
 
     def serve(gpu: str | None) -> None:
@@ -85,11 +85,8 @@ def _work_on_rest(
             )
             result = work(order, gpu, folder.folder / "logs" / f"{problem.name}.log", stopped)
             with lock:
-                if result.final:
-                    result = folder.add(result)
-                elif not stopped.is_set():
-                    unfinished[result.id] = result
-                    folder.keep_unfinished(unfinished.values())
+                if result.final or not stopped.is_set():
+                    result = folder.keep(result)
                 if not stopped.is_set():
                     progress.add(result)
 

@@ -23,6 +23,8 @@ app = typer.Typer(**FORM, help="Runs whole benchmarks, judges programs that exis
 
 _OUT = "The folder for results. The same command goes on with what is there."
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help=_OUT)]
+Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
+GpuMemory = Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")]
 Ids = Annotated[str | None, typer.Option("--ids", help="Which problems, by number, such as 1,4-9.")]
 
 
@@ -38,7 +40,7 @@ def run(
         list[str] | None, typer.Option("--model", help="As for optimize; again for a role: coder=openai:NAME.")
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    device: Device = "auto",
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs, by default one.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Sessions at once; by default three to a GPU.")] = None,
     baselines: Annotated[
@@ -50,7 +52,7 @@ def run(
     budget_usd: Annotated[float, typer.Option("--budget-usd", min=0, help="Most to spend on one problem.")] = 5.0,
     max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try for one problem.")] = 30,
     max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes for one problem.")] = None,
-    gpu_memory_gb: Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")] = None,
+    gpu_memory_gb: GpuMemory = None,
     policy: Annotated[Policy, typer.Option("--policy", help="As for optimize.")] = "stitched",
     precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
     as_json: AsJson = False, debug: Debug = False,
@@ -59,7 +61,6 @@ def run(
     from stitchcuda.bench import run as runs
     from stitchcuda.bench.problems import read_problems
     from stitchcuda.bench.ray_cluster import LOCAL, RayCluster
-    from stitchcuda.bench.table import markdown, read_table
     from stitchcuda.cli.model_flags import choose_model, models_by_role
     from stitchcuda.engineers.selection import check_models
     from stitchcuda.graph.opening import check_settings
@@ -87,12 +88,10 @@ def run(
         here = target == "cuda" and not cluster
         runs.run(
             problems, out, settings, source=source, path=path, gpus=_visible(gpus or 1) if here else (),
-            at_once=jobs or (cluster.at_once if cluster else None), tell=lambda line: print(line, file=sys.stderr, flush=True),
+            at_once=jobs or (cluster.at_once if cluster else None), tell=_tell,
             work=cluster.work if cluster else None,
         )  # fmt: skip
-    found = read_table(out)
-    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
-    return 1 if found.missing else 0
+    return _finish(out, as_json)
 
 
 @app.command()
@@ -105,13 +104,13 @@ def verify(
         Path | None, typer.Option("--references", metavar="CHECKOUT", help="For kernelbench: a copy of KernelBench.")
     ] = None,
     ids: Ids = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    device: Device = "auto",
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs.")] = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Programs at once; by default three to a GPU.")] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
     ] = False,
-    gpu_memory_gb: Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")] = None,
+    gpu_memory_gb: GpuMemory = None,
     policy: Annotated[Policy, typer.Option("--policy", help="As for verify.")] = "stitched",
     precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
     as_json: AsJson = False, debug: Debug = False,
@@ -119,7 +118,6 @@ def verify(
     """Judges programs that exist. Exit code 0: each has a verdict, 1: some have none, 2: bad input."""
     from stitchcuda.bench.judging import judge
     from stitchcuda.bench.programs import read_pairs
-    from stitchcuda.bench.table import markdown, read_table
     from stitchcuda.graph.opening import check_settings
     from stitchcuda.tools.device.device import resolve_target
 
@@ -131,11 +129,9 @@ def verify(
     pairs = read_pairs(source, path, out / "programs", references=references, ids=ids)
     judge(
         pairs, out, settings, source=source, path=path, gpus=_visible(gpus) if target == "cuda" else (), at_once=jobs,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        tell=_tell,
     )  # fmt: skip
-    found = read_table(out)
-    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
-    return 1 if found.missing else 0
+    return _finish(out, as_json)
 
 
 @app.command()
@@ -162,6 +158,19 @@ def table(
         print(json.dumps(tables[0] if other is None else {"runs": tables}))
     elif not html:
         print("\n".join(map(markdown, found)), end="")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _finish(out: Path, as_json: bool) -> int:
+    """Prints the table of the run in `out` and returns the exit code."""
+    from stitchcuda.bench.table import markdown, read_table
+
+    found = read_table(out)
+    print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
+    return 1 if found.missing else 0
 
 
 def _visible(count: int) -> list[str]:

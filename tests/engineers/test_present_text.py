@@ -14,25 +14,9 @@ from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program, most_from_task
 from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
 from stitchcuda.state import CallStep
-from stitchcuda.tools.device.device import device_facts
 from tests.compiler.eager import captured
+from tests.nodes.test_prediction import DEVICE, GRAPH, REGIONS
 
-DEVICE = device_facts("sim")
-
-
-class Block(torch.nn.Module):
-    """Two equal halves of gelu and product, then a residual sum and a norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = torch.nn.Linear(256, 256), torch.nn.Linear(256, 256)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.layer_norm(x + self.second(F.gelu(self.first(F.gelu(x)))), (256,))
-
-
-GRAPH = captured(Block(), torch.empty(512, 256))
-REGIONS = {region.id: region for region in partition(GRAPH)}
 COMPUTING = [name for name, region in REGIONS.items() if region.kind != "view"]
 NORM = next(name for name, region in REGIONS.items() if "layer_norm" in region.title)
 GELU = next(name for name, region in REGIONS.items() if "gelu" in region.title)

@@ -86,7 +86,7 @@ def describe_program(
     for number, task in enumerate(tasks):
         others = [kernel for kernel in kernels if kernel.task != number]
         without = cost.call_cost(graph, others, device, replayed=replayed).ms if task.regions else now.ms
-        shown.append(_with_effect(task, without - now.ms))
+        shown.append(replace(task, modelled_ms=without - now.ms))
     return PresentProgram(
         nodes=tuple(
             _kernel(flow, what, unit, tasks[what.task].id, device, precision) if isinstance(what, cost.StitchedKernel)
@@ -109,10 +109,6 @@ def most_from_task(
     ]
     tasks = [*others, PresentTask("", "", tuple(chosen))]
     return present.ms - describe_program(graph, regions, tasks, device, precision, replayed=present.replayed).ms
-
-
-def _with_effect(task: PresentTask, modelled_ms: float) -> PresentTask:
-    return replace(task, modelled_ms=modelled_ms)
 
 
 def _kernel(
