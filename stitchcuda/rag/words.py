@@ -10,16 +10,25 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import bm25s
 import numpy as np
 import Stemmer
 from numpy.typing import NDArray
 
 from stitchcuda.rag.chunk import DECLARED, Chunk
 from stitchcuda.rag.ranking import best_owners
+
+_jax = sys.modules.get("jax")
+sys.modules["jax"] = None                  # type: ignore[assignment]  # else bm25s starts JAX, which takes most of a GPU's memory
+import bm25s  # noqa: E402
+
+if _jax is None:
+    del sys.modules["jax"]
+else:
+    sys.modules["jax"] = _jax
 
 FIELDS = ("head", "body", "asked", "near")
 """Each is an index of its own: names and first sentences; everything; phrases that people ask by (`rag/query_phrases.py`);

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +135,9 @@ def test_citations_are_read_back() -> None:
     assert citations_in(shown) == ["one (L 1, l.h)", "cub::Two::Sum (L 1, l.h)"]
     assert all(map(is_citation, citations_in(shown)))
     assert not is_citation("proposed replan, but: the prediction was missed")
+
+
+def test_jax_is_not_started_where_it_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text("raise SystemExit('jax was imported')\n")
+    program = "import sys, stitchcuda.rag.words as words; assert words.tokens('a kernel'); assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(tmp_path)}, check=True)
