@@ -160,6 +160,20 @@ def table(
         print("\n".join(map(markdown, found)), end="")
 
 
+@app.command()
+@report_errors()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `bench run` has written to.")],
+    into: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the files are written.")],
+    debug: Debug = False,
+) -> None:  # fmt: skip
+    """Writes each accepted program as one file, as KernelBench's own evaluation takes it."""
+    from stitchcuda.bench.single_file import write_single_files
+
+    for file in write_single_files(folder, into):
+        print(file)
+
+
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
