@@ -85,7 +85,7 @@ def single_file(name: str, program: Path, reference: Path) -> str:
 def write_single_files(folder: Path, into: Path) -> list[Path]:
     """Writes a file for each accepted program of the run in `folder`, and returns their paths.
 
-    A problem of KernelBench is named as its scripts name their programs, such as level_3_problem_21_sample_0_kernel.py, others
+    A problem of KernelBench is named as its scripts name their programs, level_L_problem_N_sample_0_kernel, others
     by their problem. Raises `BadInput` if there is no run, or no accepted program in it.
     """
     run = RunFolder.open(folder)
