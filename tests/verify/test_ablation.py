@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,104 @@ def test_who_tampers_while_a_kernel_is_left_out_is_refused(
     found = ablation.leave_out_kernels(lambda: bench.load(program), bench.secret_inputs, 3)
     assert bool(found.reasons) == (kind == "tampering")
     assert [need.status for need in found.kernels] == ([] if kind == "tampering" else ["needed"])
+
+
+RARE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.empty = nn.Parameter(torch.randn(16))
+        self.blank = nn.Parameter(torch.randn(16))
+
+    def forward(self, x, mask):
+        kept = mask[..., None] * x
+        rows = torch.where(mask.any(1, keepdim=True), kept.sum(1), self.empty)
+        return torch.where(x.abs().amax() > 0, rows, rows + self.blank)
+
+
+def get_inputs():
+    return [torch.randn(12, 6, 16), torch.rand(12, 6) < 0.9]
+
+
+def get_init_inputs():
+    return []
+"""
+RARE_PROGRAM = '''
+import torch
+import torch.nn as nn
+from tvm_ffi.cpp import load_inline
+
+SRC = r"""
+__global__ void add_up(const float* x, const bool* mask, float* y, int* count, int tokens, int dim) {
+  int b = blockIdx.x, n = 0;
+  float s = 0.f;
+  for (int t = 0; t < tokens; ++t) if (mask[b * tokens + t]) { s += x[(b * tokens + t) * dim + threadIdx.x]; ++n; }
+  y[b * dim + threadIdx.x] = s;
+  if (threadIdx.x == 0) count[b] = n;
+}
+__global__ void fill_empty(const int* count, const float* empty, float* y, int dim) {
+  if (count[blockIdx.x] == 0) y[blockIdx.x * dim + threadIdx.x] = empty[threadIdx.x];
+}
+__global__ void add_blank(const float* x, const float* blank, float* y, int numbers, int dim) {
+  for (int i = 0; i < numbers; ++i) if (x[i] != 0.f) return;
+  y[blockIdx.x * dim + threadIdx.x] += blank[threadIdx.x];
+}
+void pool(tvm::ffi::TensorView x, tvm::ffi::TensorView mask, tvm::ffi::TensorView empty, tvm::ffi::TensorView blank,
+          tvm::ffi::TensorView y, tvm::ffi::TensorView count) {
+  int b = (int)x.size(0), t = (int)x.size(1), d = (int)x.size(2);
+  auto st = (cudaStream_t)TVMFFIEnvGetStream(x.device().device_type, x.device().device_id);
+  auto in = (const float*)x.data_ptr();
+  auto out = (float*)y.data_ptr();
+  add_up<<<b, d, 0, st>>>(in, (const bool*)mask.data_ptr(), out, (int*)count.data_ptr(), t, d);
+  fill_empty<<<b, d, 0, st>>>((const int*)count.data_ptr(), (const float*)empty.data_ptr(), out, d);
+  add_blank<<<b, d, 0, st>>>(in, (const float*)blank.data_ptr(), out, b * t * d, d);
+}
+"""
+ops = load_inline("rarely_needed", cuda_sources=SRC, functions=["pool"])
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.empty = nn.Parameter(torch.randn(16))
+        self.blank = nn.Parameter(torch.randn(16))
+
+    def forward(self, x, mask):
+        y = x.new_empty(x.shape[0], x.shape[2])
+        ops.pool(x, mask, self.empty, self.blank, y, torch.empty(x.shape[0], dtype=torch.int32, device=x.device))
+        return y
+'''
+
+
+class LastOfAll(random.SystemRandom):
+    """Chance at its worst: where one set is chosen, it is the last one; where sets are put in order, they stay so."""
+
+    def choice(self, seq: Any) -> Any:
+        return seq[-1]
+
+    def sample(self, population: Any, k: int, **_: Any) -> Any:
+        return list(population)[:k]
+
+
+def test_a_kernel_that_matters_for_few_rows_or_rare_inputs_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of empty masks are in one of four sets, inputs of zeros in none. A kernel that is wrong where it acts is no help."""
+    made = Bench(tmp_path, RARE, sets=4)
+    try:
+        monkeypatch.setattr(random, "SystemRandom", LastOfAll)
+        found = {}
+        for name, text in {"right": RARE_PROGRAM, "wrong": RARE_PROGRAM.replace("+= blank", "-= blank")}.items():
+            (program := tmp_path / f"{name}.py").write_text(text)
+            found[name] = ablation.leave_out_kernels(lambda program=program: made.load(program), made.secret_inputs, 4)  # type: ignore[misc]
+    finally:
+        made.close()
+    kernels = ("add_blank", "add_up", "fill_empty")
+    assert [(one.name, one.status) for one in found["right"].kernels] == [(name, "needed") for name in kernels]
+    assert found["right"].reasons == ()
+    assert {one.name: one.status for one in found["wrong"].kernels}["add_blank"] == "idle"
+    assert ["add_blank changes nothing" in reason for reason in found["wrong"].reasons] == [True]

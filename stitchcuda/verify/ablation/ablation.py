@@ -1,19 +1,21 @@
 """Finds out whether each of a program's kernels is needed: leaves it out of a call, whose outputs must then be wrong.
 
 A kernel that runs and whose absence changes nothing was put there to be counted as own work: the program is refused. Each call
-gets other inputs than the one before, so that what an earlier call left in a buffer is wrong. A kernel that seems idle is left
-out of a new worker from its first call on before it counts as idle. Kernels are tried in a secret order, those that hold 95 %
-of the work first, for `SECONDS` plus `EACH_S` per kernel; the rest is then left out all at once, which shows only whether all
-of it is idle. A kernel that was not launched is unused, which is allowed.
+gets other inputs than the one before, so that what an earlier call left in a buffer is wrong. A kernel may matter for few rows
+only, such as those that are masked everywhere. So it counts as idle only if the outputs are right without it on every input
+set, and again in a new worker that never ran it, there also on new sets of rare values. Kernels are tried in a secret order,
+those that hold 95 % of the work first, for `SECONDS` plus `EACH_S` per kernel; the rest is then left out all at once, which
+shows only whether all of it is idle. A kernel that was not launched is unused, which is allowed.
 Where to look next: `verify/program/kernel_switches.py` (the worker's side), `tools/build/masks.py` (the build for it on a
 GPU), `verify/ablation/own_work.py` (what follows).
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Literal
 
@@ -22,7 +24,7 @@ from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw_more_rare
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS
 from stitchcuda.verify.messages.program_requests import SkipKernels
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -91,7 +93,7 @@ def _leave_out(
     if len(sets) < 2:
         return AblationResult(notes=("kernels were not left out in turn: that takes two input sets",))
     with ExitStack() as stack:
-        run = _Ablation(start, stack, sets, secret_inputs.bounds(count))
+        run = _Ablation(start, stack, sets, secret_inputs, count)
         try:
             counted, wrong = run.warm_up()
         except WorkerFailed as failure:
@@ -142,11 +144,14 @@ class Tampering(Exception):
 class _Ablation:
     """The worker that is asked now, replaced when it dies, and the input set of its last call."""
 
-    def __init__(self, start: Start, stack: ExitStack, sets: list[InputSet], bounds: dict[str, Bound]) -> None:
+    def __init__(
+        self, start: Start, stack: ExitStack, sets: list[InputSet], secret_inputs: SecretInputs, count: int
+    ) -> None:  # fmt: skip
         self._start = start
         self._stack = stack
         self._sets = sets
-        self._bounds = bounds
+        self._secret_inputs, self._count = secret_inputs, count
+        self._bounds = secret_inputs.bounds(count)
         self._loaded: LoadedProgram | None = None
         self._last: InputSet | None = None
 
@@ -154,7 +159,7 @@ class _Ablation:
         """Calls twice, since a first call may build or record. Returns (launches by kernel in the second, why it is wrong)."""
         self._open()
         self._skip([])
-        self._is_right()
+        self._reasons(self._next())
         self._skip([])
         wrong = self._reasons(self._next())
         return self._skip([]), wrong
@@ -164,30 +169,41 @@ class _Ablation:
         return self._loaded is not None and self._loaded.trial.tier == "simulated"
 
     def right_without(self, kernels: list[str], *, cold: bool) -> bool:
-        """Whether the outputs stay right without `kernels`. `cold`: in a new worker that never ran them. A worker that dies is
-        replaced before the next call; raises `WorkerFailed` if the replacement fails."""
+        """Whether the outputs stay right without `kernels` on all input sets. `cold`: in a new worker that never ran them, and
+        on rare values too. A worker that dies is replaced before the next call; raises `WorkerFailed` if the replacement
+        fails."""
         if self._loaded is None or cold:
             self._open()
-        if cold:
-            cold = self._can_skip(kernels)
-        if not cold and self._last is None:
+        if self._last is None and not (cold and self._can_skip(kernels)):
             self._skip([])
-            self._is_right()
+            self._reasons(self._next())
         self._skip(kernels)
         try:
-            if not all(self._is_right() for _ in HARMLESS):   # on other inputs, in memory with other contents
-                return False
+            return all(not self._reasons(given) for given in self._in_turn()) and not (cold and self._matter_rarely(kernels))
         except WorkerFailed as failure:
             self._close()
             if failure.kind == "tampering":
                 raise Tampering(f"while kernels were left out, {failure}") from failure
             return False
-        return True
+
+    def _matter_rarely(self, kernels: list[str]) -> bool:
+        """Whether the outputs are wrong without `kernels` on new sets of rare values, and right with them."""
+        assert self._loaded is not None
+        for given in draw_more_rare(self._loaded.trial.ask_reference, self._secret_inputs):
+            bounds = self._secret_inputs.bounds_of([*self._secret_inputs.sets[: self._count], given])
+            if self._reasons(given, bounds):
+                self._skip([])
+                right = not self._reasons(given, bounds)
+                self._skip(kernels)
+                if right:
+                    return True
+            del given                      # it may be gigabytes
+        return False
 
     def confirm(self, suspects: list[str]) -> dict[str, tuple[Status, str]]:
         """Tries the suspects in new workers that never ran them: all at once, then one by one if the outputs are wrong."""
         idle: tuple[Status, str] = ("idle", "the outputs are right without it")
-        needed: tuple[Status, str] = ("needed", "only from the first call on")
+        needed: tuple[Status, str] = ("needed", "only from the first call on, or for rare values")
         if not suspects:
             return {}
         try:
@@ -208,14 +224,19 @@ class _Ablation:
             idle = False
         return dict.fromkeys(late, ("idle", "the outputs are right without it") if idle else undecided)
 
-    def _is_right(self) -> bool:
-        return not self._reasons(self._next())
-
-    def _reasons(self, given: InputSet) -> list[str]:
+    def _reasons(self, given: InputSet, bounds: dict[str, Bound] | None = None) -> list[str]:
         assert self._loaded is not None
         self._last = given
         trial = self._loaded.trial
-        return trial.compare(given, trial.call(given, same_addresses=False), self._bounds)[1]
+        return trial.compare(given, trial.call(given, same_addresses=False), bounds or self._bounds)[1]
+
+    def _in_turn(self) -> Iterator[InputSet]:
+        """All sets in a secret order, none after itself: at least as many as there are contents of memory, which change with
+        each call."""
+        order = random.SystemRandom().sample(self._sets, len(self._sets))
+        if order[0] is self._last:
+            order.append(order.pop(0))
+        return itertools.islice(itertools.cycle(order), max(len(HARMLESS), len(order)))
 
     def _next(self) -> InputSet:
         """Returns another set than the last one, by chance if there are more than two."""

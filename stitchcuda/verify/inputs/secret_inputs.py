@@ -29,6 +29,7 @@ from stitchcuda.verify.processes.worker import WorkerFailed
 
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
+_MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
 _LARGER = 2                                # another size is at most this many times the given one
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
 _random = secrets.SystemRandom()
@@ -274,6 +275,13 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
         if drawn.variant == variant:
             yield drawn
         del drawn                          # it may be gigabytes
+
+
+def draw_more_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
+    """Yields what `draw_rare` yields, and new sets with rows of many kinds, among them rows of zeros and empty masks."""
+    yield from draw_rare(ask, secret_inputs)
+    for _ in range(_MORE_PATCHWORK):
+        yield draw_set(ask, secret_inputs, variants=_candidates(secret_inputs, 1))
 
 
 def draw_other_sizes(ask: Ask, secret_inputs: SecretInputs, free: Sequence[FreeSize]) -> Iterator[InputSet]:

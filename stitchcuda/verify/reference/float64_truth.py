@@ -29,6 +29,7 @@ from stitchcuda.verify.integrity.call_effects import CallEffects, output_marks, 
 from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_dense, replace_tensors
 from stitchcuda.verify.reference.random_draws import RandomDraws, ReplayedDraws, draws
+from stitchcuda.verify.reference.running_sums import Float32RunningSums
 
 _WIDER = {
     torch.float32: torch.float64,
@@ -132,8 +133,8 @@ def run_row_in_precision(
 ) -> list[dict[str, Tensor]]:
     """Returns what `run` returns for each of the calls in a row, each on the state that the one before left, with
     autocast to `precision`, in the dtypes that the outputs have without it. `drawn`: records the random numbers that each call
-    draws, after its seed."""
-    with in_precision(precision, device):
+    draws, after its seed. On the CPU, running sums are added as a GPU adds them."""
+    with in_precision(precision, device), Float32RunningSums() if device == "cpu" else nullcontext():
         found = _run_row(module, row, around=[draws.recorded() for draws in drawn])
     if precision not in AUTOCAST:
         return found
