@@ -126,7 +126,7 @@ class ChatEngineer:
             route=reply.route,
             citations=tuple(_shortened(citation, SENTENCE) for citation in reply.citations[:CITATIONS]),
             expected_gain=_shortened(reply.expected_gain, SENTENCE),
-            defect="" if reply.defect.strip().lower().rstrip(".") in NO_DEFECT else _shortened(reply.defect, SENTENCE),
+            defect="" if reply.defect.strip().lower().rstrip(".") in NO_DEFECT else _shortened(reply.defect, PARAGRAPH),
         )
 
 

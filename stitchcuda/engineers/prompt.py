@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,11 @@ LOOK_LIMITS = {"check": 3, "bench": 3}
 """How often a coder may use a tool that runs its draft, before it hands the draft in."""
 MOST_TASKS = 6
 MOST = 23_500                              # tokens of a prompt
-FIRST_MOST, AGAIN_MOST = 12_000, 16_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
+FIRST_MOST, AGAIN_MOST = 12_000, 18_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
-    "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000,
+    "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 8000, "diagnosis": 2200, "changed": 6000,
     "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
     "structure": 600, "host": 1000, "findings": 500,
     "local error": 700, "local file": 2400, "local docs": 500,
@@ -191,9 +191,15 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         about=f"{task.title} {task.strategy}", replaced=changed_files(assignment.program, last.files) if last else (),
     )  # fmt: skip
     generated = _generated_kernel(brief.graph, regions, assignment.kept) if last is None else {}
+    same = last is not None and last.files == assignment.program
+    defect = assignment.review.defect if assignment.review and same else ""
+    room = budget.tokens("last") + beyond
+    changes = changed_files(assignment.program, last.files) if last else {}
+    repaired = {"defects": (), "suggestions": ()} if defect else {}  # a repair follows no other finding
     return _render(
         "coder",
         _common_values(brief, budget)
+        | repaired
         | {
             "task": task,
             "structure": structure,
@@ -207,8 +213,9 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),
             "recurring": find_recurring_errors(brief.history),
             "last": last,
-            "same": last is not None and last.files == assignment.program,
-            "last_files": _last_changes(assignment.program, last, budget.tokens("last") + beyond, counter) if last else "",
+            "same": same,
+            "defect": defect,
+            "last_files": _within(_named_in(defect, last.files) if defect else changes, room, counter) if last else "",
             "ordinal": assignment.ordinal,
             "diagnosis": budget.log(describe_evidence(assignment.evidence), "diagnosis") if assignment.evidence else "",
             "review": assignment.review,
@@ -416,11 +423,18 @@ def _describe_region(region: Region, saving: float, floor: Floor, served_by: str
     ])  # fmt: skip
 
 
-def _last_changes(program: Files, draft: Draft, tokens: int, counter: TokenCounter) -> str:
-    """Returns the last draft's changed files in at most `tokens`: the shortest first and whole, longer ones cut."""
-    files, left = changed_files(program, draft.files), tokens
+def _named_in(defect: str, files: Files) -> dict[str, str]:
+    """Returns the files that a defect names, such as "kernels/gelu.cu line 12" or "gelu.cu"."""
+    texts = {path: text for path, text in files.items() if isinstance(text, str)}
+    names = {path: re.escape(path.rpartition("/")[2]) for path in texts}
+    return {path: texts[path] for path, name in names.items() if re.search(rf"(?<![\w.]){name}\b", defect)}
+
+
+def _within(files: Mapping[str, str], tokens: int, counter: TokenCounter) -> str:
+    """Returns files in at most `tokens`: kernels and short files first and whole, what has no room left cut."""
+    left = tokens
     shown: dict[str, str] = {}
-    for path in sorted(files, key=lambda path: len(files[path])):
+    for path in sorted(files, key=lambda path: (not path.endswith((".cu", ".cuh")), len(files[path]))):
         block = file_block(path, files[path])
         if counter.count(block) > left:
             frame = counter.count(file_block(path, ""))
