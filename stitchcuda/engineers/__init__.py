@@ -36,6 +36,7 @@ class Brief:
     notes: tuple[str, ...] = ()
     program: Files = field(default_factory=dict)  # the best verified program so far
     program_ms: float | None = None      # its measured time of a call
+    speedup: float | None = None         # over eager, by the same timing
     profile: tuple[str, ...] = ()        # lines on where that time goes
     present: PresentProgram | None = None  # what is in it, by the cost model; None: the reference was not captured
     steps: tuple[CallStep, ...] = ()     # what its last check saw a call run, in order

@@ -51,6 +51,7 @@ def brief_of(state: State, context: Context) -> Brief:
         notes=state.get("notes", ()),
         program=context.files(program),
         program_ms=best.program_ms if best else None,
+        speedup=best.speedup if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         present=None if graph.opaque else predictor.describe(kept),
         steps=checked.steps if checked else (),
