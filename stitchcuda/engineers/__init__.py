@@ -44,6 +44,7 @@ class Brief:
     defects: tuple[str, ...] = ()        # that reviews named in the program now, a line each
     suggestions: tuple[str, ...] = ()    # of reviews, that nobody followed
     docs: str = ""                       # documentation found for this plan
+    cuda: str = ""                       # version of the toolkit that builds kernels
     skeletons: Mapping[str, str] = field(default_factory=dict)  # name → what it is, of those that run on the target
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 

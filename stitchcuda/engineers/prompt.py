@@ -442,6 +442,7 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
         "reference": budget.fit(brief.reference, "reference"),
         "skeletons": brief.skeletons,
+        "cuda": brief.cuda,
         "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,
