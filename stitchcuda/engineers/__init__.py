@@ -36,6 +36,7 @@ class Brief:
     notes: tuple[str, ...] = ()
     program: Files = field(default_factory=dict)  # the best verified program so far
     program_ms: float | None = None      # its measured time of a call
+    speedup: float | None = None         # over eager, by the same timing
     profile: tuple[str, ...] = ()        # lines on where that time goes
     present: PresentProgram | None = None  # what is in it, by the cost model; None: the reference was not captured
     steps: tuple[CallStep, ...] = ()     # what its last check saw a call run, in order
@@ -43,6 +44,7 @@ class Brief:
     defects: tuple[str, ...] = ()        # that reviews named in the program now, a line each
     suggestions: tuple[str, ...] = ()    # of reviews, that nobody followed
     docs: str = ""                       # documentation found for this plan
+    cuda: str = ""                       # version of the toolkit that builds kernels
     skeletons: Mapping[str, str] = field(default_factory=dict)  # name → what it is, of those that run on the target
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 

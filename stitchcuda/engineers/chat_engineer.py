@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stitchcuda.compiler.printing.manifest import manifest_with_task
+from stitchcuda.compiler.printing.manifest import manifest_with_task, with_digests
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExceeded, Message
 from stitchcuda.engineers.draft_in_progress import DraftInProgress
@@ -106,6 +106,8 @@ class ChatEngineer:
             return Draft(files={}, note=_shortened(reply.note, SENTENCE), exhausted=why, engineer=chat.name)
         note = _shortened(draft.note, SENTENCE)
         task, files = assignment.task, dict(draft.files)
+        if isinstance(model := files.get("model_new.py"), str):
+            files["model_new.py"] = with_digests(model, files)
         files["program.json"] = manifest_with_task(files, assignment.program, task.id, note or task.strategy)
         return Draft(files=files, note=note, engineer=chat.name)
 

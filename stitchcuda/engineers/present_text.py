@@ -20,12 +20,12 @@ MOST_NODES = 24                            # lines of nodes; of more, those that
 MOST_STEPS = 40                            # lines on what a call ran
 
 
-def present_text(present: PresentProgram, device: DeviceFacts, program_ms: float | None, eager_ms: float | None) -> str:
-    """Returns kept tasks, times, nodes in order and what is left. `program_ms`, `eager_ms`: measured; None: not timed."""
+def present_text(present: PresentProgram, device: DeviceFacts, program_ms: float | None, speedup: float | None) -> str:
+    """Returns kept tasks, times, nodes in order and what is left. `program_ms`, `speedup`: of one timing; None: not timed."""
     tasks = [_task(task) for task in present.tasks] or ["Nothing is stitched yet: torch runs every operator of the reference."]
     if present.tasks:
         tasks.insert(0, "Kept tasks in it, and what each covers now:")
-    return "\n".join([*tasks, _call(present, device, program_ms, eager_ms), *_nodes(present), _left(present)])
+    return "\n".join([*tasks, _call(present, device, program_ms, speedup), *_nodes(present), _left(present, program_ms)])
 
 
 def steps_text(steps: Sequence[CallStep], tier: Tier | None) -> str:
@@ -57,9 +57,9 @@ def _task(task: PresentTask) -> str:
     return f"- {task.id}: {covers}{'; ' if figures else ''}{', '.join(figures)}"
 
 
-def _call(present: PresentProgram, device: DeviceFacts, program_ms: float | None, eager_ms: float | None) -> str:
+def _call(present: PresentProgram, device: DeviceFacts, program_ms: float | None, speedup: float | None) -> str:
     if program_ms is not None:
-        over = f", {eager_ms / program_ms:.2f}× over eager" if eager_ms and program_ms else ""
+        over = f", {speedup:.2f}× over eager beside it ({milliseconds(speedup * program_ms)})" if speedup else ""
         text = f"A call takes {milliseconds(program_ms)} measured{over}; by the cost model {milliseconds(present.ms)}"
     else:
         text = f"A call takes {milliseconds(present.ms)} by the cost model for {device.name} (nothing was timed)"
@@ -98,14 +98,16 @@ def _node(group: Sequence[PresentNode]) -> str:
     )
 
 
-def _left(present: PresentProgram) -> str:
+def _left(present: PresentProgram, program_ms: float | None) -> str:
+    left = present.left_ms if program_ms is None else max(program_ms - present.floor.ms, 0.0)
+
     def time_of(nodes: Sequence[PresentNode]) -> str:
         above = sum(node.above_ms for node in nodes)
         return f"{milliseconds(sum(node.ms for node in nodes))}, {milliseconds(above)} above floors"
 
     own, torch = [node for node in present.nodes if node.task], [node for node in present.nodes if not node.task]
     return (
-        f"What is left: at most {milliseconds(present.left_ms)} of a call, if all became one kernel at its floor. "
+        f"What is left: at most {milliseconds(left)} of a call, if all became one kernel at its floor. "
         f"Torch's operators take {time_of(torch)}; own kernels {time_of(own)}."
     )
 

@@ -164,6 +164,7 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
         _common_values(brief, budget)
         | {
             "baseline": brief.baseline,
+            "beside_ms": brief.program_ms * brief.speedup if brief.program_ms and brief.speedup else None,
             "regions": budget.fit("\n\n".join(listed), "regions"),
             "floor": program_floor(brief.graph, device, precision),
             "apart_ms": sum(floor.ms for floor in floors.values()),
@@ -373,7 +374,7 @@ def _present(brief: Brief, budget: PromptBudget) -> str:
         took = f" A call takes {milliseconds(brief.program_ms)} measured." if brief.program_ms is not None else ""
         text = f"Tasks in it: {', '.join(brief.kept) or 'none'}.{took}"
     else:
-        text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.baseline.eager_ms)
+        text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.speedup)
     steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)
     return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
 
@@ -386,6 +387,8 @@ def _claim(assignment: Assignment, predicted_ms: float) -> str:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
     most = max(0.0, most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision))
+    if brief.program_ms is not None:       # the model does not know how fast a kept task's products are
+        most = min(most, max(0.0, brief.program_ms - brief.present.floor.ms))
     return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
 
 
@@ -453,6 +456,7 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
         "reference": budget.fit(brief.reference, "reference"),
         "skeletons": brief.skeletons,
+        "cuda": brief.cuda,
         "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,

@@ -19,6 +19,7 @@ from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.prediction import Predictor, kept_attempts
 from stitchcuda.rag.targets import skeletons_for
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
+from stitchcuda.tools.device.toolkit import find_toolkit
 
 GIVEN_UP = 2  # failures of a structure after which the next one is tried
 
@@ -51,6 +52,7 @@ def brief_of(state: State, context: Context) -> Brief:
         notes=state.get("notes", ()),
         program=context.files(program),
         program_ms=best.program_ms if best else None,
+        speedup=best.speedup if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         present=None if graph.opaque else predictor.describe(kept),
         steps=checked.steps if checked else (),
@@ -58,6 +60,7 @@ def brief_of(state: State, context: Context) -> Brief:
         defects=open_defects(reviewed),
         suggestions=open_suggestions(reviewed),
         skeletons=skeletons_for(context.settings.target),
+        cuda=kit.version if (kit := find_toolkit()) else "",
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
 

@@ -112,7 +112,8 @@ def _search_once(state: State, context: Context, name: str, queries: Sequence[Do
 
     def look() -> str:
         found = lookup.search_all(queries, holds=lambda chunk: holds_for(chunk, context.settings.target, arch))
-        text = fit(found.chunks, tokens, TokenCounter(context.settings.model).count)
+        asked = "\n".join(query.query for query in queries if not query.error)
+        text = fit(found.chunks, tokens, TokenCounter(context.settings.model).count, asked)
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})
 

@@ -39,7 +39,8 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
         if not refusal:
             tasks = tuple(dict.fromkeys(earlier.task for earlier in kept[: position + 1]))
             speedup = evidence.timing.speedup if evidence.timing else None
-            best = attempt.model_copy(update={"speedup": speedup, "tier": evidence.tier})
+            program_ms = evidence.timing.program_ms if evidence.timing else attempt.program_ms
+            best = attempt.model_copy(update={"speedup": speedup, "program_ms": program_ms, "tier": evidence.tier})
             return {"program": attempt.program, "best": best, "tasks_kept": tasks, "final": evidence, "notes": notes}
         notes = context.note({"notes": notes}, f"the program of attempt {attempt.id} ({attempt.task}) is given up: {refusal}")
     return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}

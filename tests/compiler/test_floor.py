@@ -9,7 +9,7 @@ from torch import nn
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.regions import cost
-from stitchcuda.compiler.regions.floor import LAUNCH_US, program_floor, region_floor, region_floors
+from stitchcuda.compiler.regions.floor import LAUNCH_US, fastest_rate, program_floor, region_floor, region_floors
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.state import Precision
 from tests.compiler.eager import captured
@@ -41,7 +41,7 @@ def test_only_the_rows_that_are_looked_up_are_read() -> None:
     assert program_floor(lookup, H200).bytes_ms == pytest.approx(moved / 4300e9 * 1e3)
 
 
-@pytest.mark.parametrize(("precision", "rate"), [("reference", 51.0), ("tf32", 385.0), ("bf16", 790.0)])
+@pytest.mark.parametrize(("precision", "rate"), [("reference", 790.0 / 3), ("tf32", 385.0), ("bf16", 790.0)])
 def test_a_product_is_bound_by_the_matrix_rate_of_its_precision(precision: Precision, rate: float) -> None:
     graph = captured(lambda x, w: F.linear(x, w), torch.empty(4096, 4096), torch.empty(4096, 4096))
     floor = program_floor(graph, H200, precision)
@@ -50,6 +50,21 @@ def test_a_product_is_bound_by_the_matrix_rate_of_its_precision(precision: Preci
     assert cost.floor_ms(graph, H200, precision) == floor.ms
     (region,) = partition(graph)
     assert region_floor(region, H200, precision).matrix_ms == pytest.approx(floor.ms)
+
+
+def test_fp32_products_may_be_three_fp16_ones_where_those_are_faster() -> None:
+    """The planner is told to write them so: with fp32's rate on CUDA cores it believed that nothing was left."""
+    rates = {"float16": 100.0, "float32": 51.0}
+    old = H200.model_copy(update={"tflops": rates})
+    for name in ("mm", "addmm", "bmm", "matmul", "linear"):
+        op = f"aten.{name}.default"
+        assert fastest_rate(op, "float32", H200) == 790e12 / 3, name
+        assert fastest_rate(op, "float32", old) == 51e12, "fp32's own rate is the faster here"
+        assert fastest_rate(op, "bfloat16", H200) == 790e12, "only fp32 is split"
+    new = H200.model_copy(update={"tflops": {"float16": 9000.0, "tf32": 1.0}})
+    assert fastest_rate("aten.conv2d.default", "float32", new) == 1e12
+    product = captured(lambda x, w: x @ w, torch.empty(4096, 4096), torch.empty(4096, 4096))
+    assert cost.eager_ms(product, partition(product), H200) > 2 * 4096**3 / 51e9, "a library's product stays in fp32"
 
 
 def test_convolutions_run_in_tf32_by_default() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
 
+from stitchcuda.compiler.printing.manifest import source_digest
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.chat_engineer import SENTENCE, STRATEGY, _read_file
 from stitchcuda.errors import Unusable
@@ -66,6 +69,30 @@ def test_plans_writes_and_reviews(tmp_path: Path) -> None:
     paid_once(tools, server)
     assert tools.transcript is not None
     assert tools.transcript.usage().usd is None, "no price is known"
+
+
+def test_digests_in_the_table_of_kernels_are_those_of_the_sources(tmp_path: Path) -> None:
+    """A user's build cache does not look at the text of sources: with an old digest it may hand out an old library."""
+    row = '    ("r01", "r01", "{}"),\n'
+    table = "KERNELS = (  # files, function, digest of the sources\n{}" + row.format("0badf00d") + ")\n"
+    before = PROGRAM | {"model_new.py": table.format(""), "kernels/r01.cu": "old", "kernels/r01_binding.cc": "b"}
+    files = {
+        "model_new.py": table.format(row.replace("r01", "r02").format("")),
+        "kernels/r01.cu": '#include "one.cuh"', "kernels/one.cuh": "{}", "kernels/r02.cu": "new", "kernels/r02_binding.cc": "c",
+    }  # fmt: skip
+
+    models = []
+    for number, header in enumerate(("int a;", "int b;", "int b;")):
+        reply = "".join(block(text.replace("{}", header), path) for path, text in files.items())
+        with serve(functools.partial(lambda reply, request: reply, reply)) as server:
+            tools = hired(tmp_path / str(number), server)
+            models.append(str(tools.engineer.write(assignment(program=before, about="a0")).files["model_new.py"]))
+            text = server.requests[0].prompt
+        assert "Write any digest into the table `KERNELS`" in text
+    first, second, third = (re.findall(r'"(r0\d)", "r0\d", "([0-9a-f]{8})"', model) for model in models)
+    assert [name for name, _ in first] == ["r02", "r01"]
+    assert ("r02", source_digest("new\n", "c\n")[:8]) in first, "as the built-in engineer writes it"
+    assert first[1] != second[1] == third[1], "a header is one of the sources"
 
 
 def test_the_diagnosis_reaches_the_coder(tmp_path: Path) -> None:

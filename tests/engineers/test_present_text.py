@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program, most_from_task
+from stitchcuda.engineers.attempt_history import milliseconds
 from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
 from stitchcuda.state import CallStep
 from tests.compiler.eager import captured
+from tests.compiler.test_cost import H200
 from tests.nodes.test_prediction import DEVICE, GRAPH, REGIONS
 
 COMPUTING = [name for name, region in REGIONS.items() if region.kind != "view"]
@@ -55,6 +57,21 @@ def test_what_a_task_can_give_is_what_its_kernel_changes() -> None:
     assert most_from_task(now, GRAPH, regions, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
 
 
+def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_for_that() -> None:
+    graph = captured(lambda x, w: torch.relu(x @ w), torch.empty(4096, 4096), torch.empty(4096, 4096))
+    regions = partition(graph)
+    fp32, split = (2 * 4096**3 / rate * 1e3 for rate in (51e12, 790e12 / 3))
+    now = describe_program(graph, regions, (), H200, "reference", replayed=False)
+    most = most_from_task(now, graph, regions, regions, H200, "reference")
+    assert fp32 - split < most < now.left_ms, "a product on CUDA cores could never give that"
+    task = PresentTask("both", "both", tuple(regions))
+    kept = describe_program(graph, regions, [task], H200, "reference", replayed=False)
+    assert kept.ms > fp32
+    assert kept.floor.ms == pytest.approx(split)
+    measured = 2 * split                   # the program does split them, which the model does not know
+    assert f"at most {milliseconds(split)} of a call" in present_text(kept, H200, measured, 3.0)
+
+
 def test_a_claim_is_shown_and_counts_for_nothing() -> None:
     plain, claimed = described({"norm": [NORM]}), described({"norm": [NORM]}, claim=99.0)
     assert (plain.ms, plain.device_ms, plain.nodes) == (claimed.ms, claimed.device_ms, claimed.nodes)
@@ -76,8 +93,8 @@ def test_nodes_stand_in_order_with_their_figures() -> None:
 
 
 def test_a_measured_program_says_so() -> None:
-    text = present_text(described({"norm": [NORM]}, replayed=True), DEVICE, 0.02, 0.05)
-    assert "A call takes 0.02 ms measured, 2.50× over eager; by the cost model" in text
+    text = present_text(described({"norm": [NORM]}, replayed=True), DEVICE, 0.02, 2.5)
+    assert "A call takes 0.02 ms measured, 2.50× over eager beside it (0.05 ms); by the cost model" in text
     assert "replayed as a CUDA graph" in text
 
 

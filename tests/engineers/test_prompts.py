@@ -67,6 +67,30 @@ def test_planner_sees_program_costs_and_record() -> None:
     assert "Nothing is stitched yet: torch runs every operator" in planner_prompt(brief(), ROOM)
 
 
+def test_eager_is_what_was_timed_beside_the_program() -> None:
+    """Another day's eager time, such as the baseline's, gives a ratio that nobody measured."""
+    plain = brief(program_ms=2.0, speedup=1.5)
+    seen = dataclasses.replace(plain, baseline=plain.baseline.model_copy(update={"eager_ms": 777.0}))
+    planner, coder = planner_prompt(seen, ROOM), coder_prompt(assignment(seen), ROOM)
+    for text in (planner, coder):
+        assert "2 ms measured, 1.50× over eager beside it (3 ms)" in text
+        assert "777 ms" not in text
+    assert "Eager: 3 ms measured beside the program now." in planner
+    untimed = dataclasses.replace(seen, program_ms=None, speedup=None)
+    assert "Eager: 777 ms measured.\n" in planner_prompt(untimed, ROOM)
+
+
+def test_planner_and_coder_are_told_the_same_of_build_inputs_and_state() -> None:
+    plain = brief(Settings(target="cuda"), cuda="13.0.88")
+    device = plain.baseline.device.model_copy(update={"target": "cuda"})
+    seen = dataclasses.replace(plain, baseline=plain.baseline.model_copy(update={"device": device}))
+    for text in (planner_prompt(seen, ROOM), coder_prompt(assignment(seen), ROOM)):
+        assert "Kernels are built for sm_90a by nvcc 13.0.88;" in text
+        for once in ("Checked on secret inputs", "May be kept between", "- Forbidden: ", "`_version`", "causal mask half"):
+            assert text.count(once) == 1, once
+    assert "built for" not in coder_prompt(assignment(plain), ROOM), "the simulator builds for no GPU"
+
+
 def test_planner_compares_prediction_with_measurement() -> None:
     found = {"saving_ms": 0.02, "correct": True, "kept": True, "diagnosis": "", "note": "two rows"}
     text = planner_prompt(brief(history=(ATTEMPT.model_copy(update=found),)), ROOM)

@@ -130,6 +130,22 @@ def test_code_of_a_page_is_not_cut() -> None:
     assert "```cuda\nint a;\nint b;\n```" in fit([page], 30, words)
 
 
+def test_prose_of_which_nothing_fits_leaves_its_room_to_the_next_entry() -> None:
+    long = chunk("long", "a " * 40, kind="technique")
+    short = chunk("short", "six words that are of use", kind="technique")
+    assert fit([long, short], 20, words) == "[short (L 1, l.h)]\nsix words that are of use"
+    assert fit([long, short], 60, words).count("\n…") == 0
+
+
+def test_the_skeleton_that_a_task_names_comes_first() -> None:
+    other = chunk("other", "four words of prose", kind="technique")
+    plain = chunk("Skeleton", "```cuda\nint a;\n```", kind="technique")
+    skeleton = plain.model_copy(update={"source": "skeleton:split_product"})
+    shown = fit([other, skeleton], 14, words, "as skeleton:split_product does")
+    assert shown.startswith("[Skeleton (L 1, skeleton:split_product)]\n```cuda\nint a;\n```")
+    assert fit([other, skeleton], 40, words).startswith("[other"), "no task asks for it"
+
+
 def test_citations_are_read_back() -> None:
     shown = fit([chunk("one", "int one();"), chunk("cub::Two::Sum", "int Sum();")], 50, words)
     assert citations_in(shown) == ["one (L 1, l.h)", "cub::Two::Sum (L 1, l.h)"]

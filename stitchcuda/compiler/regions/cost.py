@@ -24,7 +24,7 @@ from stitchcuda.compiler.capture.dependencies import base_name, references, writ
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
-from stitchcuda.compiler.regions.floor import matrix_rate, program_floor
+from stitchcuda.compiler.regions.floor import fastest_rate, matrix_rate, program_floor
 from stitchcuda.compiler.regions.operator_work import OperatorWork, bytes_touched, read_bytes, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
@@ -106,14 +106,16 @@ def cost_of_units(graph: OpGraph, units: Sequence[IssuedWork], device: DeviceFac
 
 
 def kernels_of_tasks(
-    graph: OpGraph, tasks: Iterable[Sequence[Region]], device: DeviceFacts, precision: Precision = "reference"
-) -> list[StitchedKernel]:
+    graph: OpGraph, tasks: Iterable[Sequence[Region]], device: DeviceFacts, precision: Precision = "reference",
+    *, best: int | None = None,
+) -> list[StitchedKernel]:  # fmt: skip
     """Returns the kernels of `tasks`; each task is the list of regions that it replaces together.
 
     A task of one region is one kernel for each of its instances, as the built-in engineer writes it. Which kernels a task of
     several regions consists of is not known: it was written by hand. They are taken at their best: instances that hand
     tensors to each other are one kernel with one launch, and each tensor that crosses their border crosses memory once.
-    Products run at the rate that libraries reach, so that nothing is credited for writing them by hand.
+    Products run at the rate that libraries reach, so that nothing is credited for writing them by hand; only those of the task
+    with number `best` run at their fastest rate.
     """
     made, flow = [], Flow(graph)
     for number, regions in enumerate(tasks):
@@ -124,7 +126,8 @@ def kernels_of_tasks(
             inside = [(node, work_of(flow, node)) for node in graph.nodes if node.name in names]
             products = [(node, work) for node, work in inside if work.matrix]
             matrix_us = sum(
-                _matrix_us(work, node, device, precision) / operator_rates.rate_of(node.op).flops for node, work in products
+                _matrix_us(work, node, device, precision, fastest=number == best) / operator_rates.rate_of(node.op).flops
+                for node, work in products
             )
             operators = [node.op for node, _ in inside]
             served = tuple(dict.fromkeys(region.id for region, _ in group))
@@ -265,6 +268,9 @@ def _device_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
     return fixed + moved
 
 
-def _matrix_us(work: OperatorWork, node: Node, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Returns the microseconds of an operator's flops at the device's matrix rate."""
-    return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device, precision) or 1e12)
+def _matrix_us(
+    work: OperatorWork, node: Node, device: DeviceFacts, precision: Precision = "reference", *, fastest: bool = False
+) -> float:
+    """Returns the microseconds of an operator's flops at the device's matrix rate, or at the fastest."""
+    rate = fastest_rate if fastest else matrix_rate
+    return 1e6 * work.flops / (rate(node.op, node.outputs[0].dtype, device, precision) or 1e12)

@@ -2,8 +2,9 @@
 
 The formula:
 
-    floor = max(compulsory bytes / bandwidth, flops of products / matrix rate, launches * the least a launch takes)
+    floor = max(compulsory bytes / bandwidth, flops of products / fastest rate, launches * the least a launch takes)
 
+An fp32 product may be written as three fp16 products and still be exact enough (`fastest_rate`), whatever libraries do.
 All functions are pure: they take the captured graph and `DeviceFacts`, whose ceilings are reached rates;
 `DeviceFacts.measured` says whether they were measured. Fusing regions with each other removes bytes that a region alone needs,
 so the program's floor is below the sum over its regions. Nothing is predicted here, and no program is refused.
@@ -30,6 +31,10 @@ Binding = Literal["bandwidth", "matrix rate", "launch", "nothing"]
 LAUNCH_US = operator_rates.POINTWISE.fixed_us - operator_rates.GRAPH_GAP_US
 """Device time of a kernel that does next to nothing, inside a CUDA graph."""
 
+_SPLIT = frozenset((
+    "linear", "mm", "bmm", "matmul", "addmm", "baddbmm", "addbmm", "einsum", "tensordot", "scaled_dot_product_attention",
+))  # fmt: skip
+"""Products that can be written as three fp16 products each."""
 _FASTER: dict[Precision, str] = {"tf32": "tf32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -65,7 +70,7 @@ def region_floor(region: Region, device: DeviceFacts, precision: Precision = "re
     products = [op for op in region.operators if base_name(op) in MATRIX]
     rate = 0.0
     if products and region.outputs:
-        rate = matrix_rate(products[0], region.outputs[0].dtype, device, precision)
+        rate = fastest_rate(products[0], region.outputs[0].dtype, device, precision)
     return Floor(
         bytes_ms=_ms(region.fused_bytes, device.bandwidth_gbs * 1e9),
         matrix_ms=_ms(region.flops, rate),
@@ -76,7 +81,7 @@ def region_floor(region: Region, device: DeviceFacts, precision: Precision = "re
 def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> Floor:
     """Returns the floor of the whole program, run as one kernel.
 
-    Every input, used parameter and result crosses memory once; products run at the matrix rate. Zero if it was not captured.
+    Every input, used parameter and result crosses memory once; products run at their fastest rate. Zero if it was not captured.
     """
     if graph.opaque:
         return Floor()
@@ -89,7 +94,7 @@ def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "r
     seconds = sum(
         work.flops / rate
         for node, work in works
-        if work.matrix and (rate := matrix_rate(node.op, node.outputs[0].dtype, device, precision))
+        if work.matrix and (rate := fastest_rate(node.op, node.outputs[0].dtype, device, precision))
     )
     return Floor(
         bytes_ms=_ms(moved, device.bandwidth_gbs * 1e9),
@@ -104,7 +109,7 @@ def region_floors(regions: Sequence[Region], device: DeviceFacts, precision: Pre
 
 
 def matrix_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Returns the flops per second of a product with results of `dtype`; 0 for a device without any rate.
+    """Returns the flops per second of a library's product with results of `dtype`; 0 for a device without any rate.
 
     fp32 convolutions run in TF32 and fp32 products do not: torch's defaults. A `precision` of "tf32", "fp16" or
     "bf16" uses that type's rate for both.
@@ -113,6 +118,14 @@ def matrix_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision =
         dtype = _FASTER.get(precision) or ("tf32" if base_name(op).startswith("conv") else dtype)
     rate = device.tflops.get(dtype) or device.tflops.get("float32") or max(device.tflops.values(), default=0.0)
     return rate * 1e12
+
+
+def fastest_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision = "reference") -> float:
+    """Returns the flops per second that the same product may reach as a kernel written for it: an fp32 product as three fp16
+    ones (split products), where these are faster than `matrix_rate`."""
+    rate = matrix_rate(op, dtype, device, precision)
+    splits = dtype == "float32" and base_name(op) in _SPLIT
+    return max(rate, device.tflops.get("float16", 0.0) * 1e12 / 3) if splits else rate
 
 
 def _ms(amount: float, rate: float) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import cost
-from stitchcuda.compiler.regions.floor import LAUNCH_US, Floor, matrix_rate, program_floor
+from stitchcuda.compiler.regions.floor import LAUNCH_US, Floor, fastest_rate, program_floor
 from stitchcuda.compiler.regions.operator_work import work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
@@ -73,10 +73,11 @@ class PresentProgram:
 
 def describe_program(
     graph: OpGraph, regions: Sequence[Region], tasks: Sequence[PresentTask], device: DeviceFacts, precision: Precision,
-    *, replayed: bool,
+    *, replayed: bool, best: int | None = None,
 ) -> PresentProgram:  # fmt: skip
-    """Describes the program in which `tasks` are kept, each region in at most one of them."""
-    kernels = cost.kernels_of_tasks(graph, [task.regions for task in tasks], device, precision)
+    """Describes the program in which `tasks` are kept, each region in at most one of them. `best`: the number of a task whose
+    products run at their fastest rate, not a library's."""
+    kernels = cost.kernels_of_tasks(graph, [task.regions for task in tasks], device, precision, best=best)
     issued = list(cost.issued_units(graph, kernels, device))
     now = cost.cost_of_units(graph, [unit for _, unit in issued], device, replayed=replayed)
     flow = Flow(graph)
@@ -108,7 +109,8 @@ def most_from_task(
         replace(task, regions=tuple(region for region in task.regions if region.id not in names)) for task in present.tasks
     ]
     tasks = [*others, PresentTask("", "", tuple(chosen))]
-    return present.ms - describe_program(graph, regions, tasks, device, precision, replayed=present.replayed).ms
+    found = describe_program(graph, regions, tasks, device, precision, replayed=present.replayed, best=len(others))
+    return present.ms - found.ms
 
 
 def _kernel(
@@ -145,7 +147,7 @@ def _floor(
     seconds = sum(
         work.flops / rate
         for node, work in works
-        if work.matrix and (rate := matrix_rate(node.op, node.outputs[0].dtype, device, precision))
+        if work.matrix and (rate := fastest_rate(node.op, node.outputs[0].dtype, device, precision))
     )
     bandwidth = device.bandwidth_gbs * 1e9
     return Floor(
