@@ -359,11 +359,17 @@ class Usage(Record):
     output_tokens: int = 0                 # thinking included
     usd: float | None = 0.0                # None: a model without a known price was used
     gpu_s: float = 0.0
+    looks_gpu_s: float = 0.0               # part of it: coders' looks, as the transcript has them
     wall_s: float = 0.0
+
+    def with_looks(self, looks_gpu_s: float) -> float:
+        """Returns `gpu_s` if coders' looks have taken `looks_gpu_s` by now."""
+        return self.gpu_s - self.looks_gpu_s + looks_gpu_s
 
 
 class Call(Record):
-    """One call of a chat model: a line of the transcript. Request and reply are stored in the workspace."""
+    """One call of a chat model: a line of the transcript. Request and reply are stored in the workspace. A text that a tool
+    answered is such a line too, without a model."""
 
     id: str                                # ROLE/ATTEMPT/ORDINAL@REQUEST, with "#N" for one that failed
     model: str                             # as asked for, such as "openai:NAME"
@@ -376,6 +382,7 @@ class Call(Record):
     usd: float | None = 0.0                # None: the price is unknown
     estimated: bool = False                # tokens were counted here, since the server reported none
     seconds: float = 0.0
+    gpu_s: float = 0.0                     # seconds on the GPU, of a coder's look
     created: str = ""                      # UTC, ISO 8601
 
 
