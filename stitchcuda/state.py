@@ -137,6 +137,10 @@ class Task(Record):
     strategy: str = ""                     # how it should be done
     structures: tuple[Structure, ...] = () # that compete for it; none: the strategy says it all
 
+    def predicted_by(self, structure: str) -> float:
+        """Returns the saving that is predicted of a structure; of the task for a draft that follows none of them."""
+        return next((found.predicted_ms for found in self.structures if found.name == structure), self.predicted_ms)
+
     @model_serializer(mode="wrap")
     def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves `structures` out where there are none, so that a plan of before has the digest that it had."""
@@ -404,7 +408,7 @@ class Attempt(Record):
     kept: bool                             # its program became the session's program
     route: Route
     route_reason: str
-    predicted_ms: float
+    predicted_ms: float                    # saving, by its structure or its task
     saving_ms: float | None = None         # measured
     speedup: float | None = None           # against eager; measured or timed tiers only
     own_share: float = 0.0
@@ -447,6 +451,7 @@ class Work(Record):
     unpaid: str = ""                       # which budget did not allow to call it
     twin: str = ""                         # an earlier attempt at this task that does the same, such as "#2"
     docs: Digest | None = None
+    docs_beside: tuple[Digest | None, ...] = ()  # those of its step's other candidates
     lessons: Digest | None = None
     build: BuildResult | None = None
     check: CheckResult | None = None

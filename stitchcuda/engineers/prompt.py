@@ -65,6 +65,13 @@ ANGLES = (
     "the simplest thing that could be fast: little code, registers and shuffles instead of shared memory",
 )
 """What each of several candidates is asked to favour, so that they differ."""
+MENDS = (
+    "the smallest edit that takes the error away",
+    "look for its cause elsewhere in the file (a type, a size, a declaration, an include) and mend that",
+    "write the lines in another way, without what failed",
+    "go by the declarations of the names in the error: what they take and return",
+)
+"""What each of several candidates that mend the same error is asked to favour."""
 GROWTHS = 3                                # tries to use up the tokens that a coder's prompt has left
 LOOKED = "### look: "                      # separates the results of one look as they are recorded
 HEADING = "### "                           # of each result as a coder reads it
@@ -197,7 +204,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         | {
             "task": task,
             "structure": structure,
-            "claim": _claim(assignment, (structure or task).predicted_ms),
+            "claim": _claim(assignment),
             "host": budget.fit(assignment.plan.host, "host"),
             "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
             "program": shown,
@@ -245,6 +252,10 @@ def _coder_after_error(assignment: Assignment, error: LocalError, budget: Prompt
             "others": list_files(files, {error.path}),
             "review": assignment.review,
             "docs": budget.fit(assignment.docs, "local docs"),
+            "candidates": assignment.candidates,
+            "candidate": assignment.candidate,
+            "structure": assignment.structure,
+            "mend": MENDS[assignment.candidate % len(MENDS)],
             "looks": LOOKS if assignment.look is not None else 0,
         },
     )
@@ -257,7 +268,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
         _common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
-            "claim": _claim(assignment, assignment.task.predicted_ms),
+            "claim": _claim(assignment),
             "structure": assignment.structure,
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
@@ -371,9 +382,11 @@ def _present(brief: Brief, budget: PromptBudget) -> str:
     return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
 
 
-def _claim(assignment: Assignment, predicted_ms: float) -> str:
-    """Returns what a task is to save and who says so; beside a model's claim stands what it can give by the cost model."""
-    brief, text = assignment.brief, task_claim(predicted_ms, assignment.plan.claimed)
+def _claim(assignment: Assignment) -> str:
+    """Returns what a task or its structure is to save and who says so; beside a model's claim stands what it can give by the
+    cost model."""
+    brief, task = assignment.brief, assignment.task
+    text = task_claim(task.predicted_by(assignment.structure), assignment.plan.claimed)
     chosen = [region for region in brief.regions if region.id in assignment.task.regions]
     if brief.present is None or not chosen or not assignment.plan.claimed or assignment.task.id in assignment.kept:
         return text

@@ -94,6 +94,22 @@ def test_an_error_that_comes_back_gets_the_whole_request() -> None:
     assert find_local_error(one) is None
 
 
+def test_an_error_of_another_structure_does_not_come_back() -> None:
+    other = ATTEMPT.model_copy(update={"fingerprint": "f", "structure": "one"})
+    own = other.model_copy(update={"structure": "two"})
+    earlier = ((own, REVIEW), (other, REVIEW))
+    assert find_local_error(dataclasses.replace(failed(structure="two"), earlier=earlier)) is not None
+    assert find_local_error(dataclasses.replace(failed(structure="two"), earlier=(*earlier, (own, REVIEW)))) is None
+
+
+def test_candidates_that_mend_one_error_are_asked_differently() -> None:
+    texts = [coder_prompt(failed(candidate=at, candidates=4, structure="two"), ROOM) for at in range(4)]
+    assert len(set(texts)) == 4
+    assert "You are one of 4 who write at the same time; only the best is kept. Yours is number 3: write the" in texts[2]
+    assert "and change nothing else. It follows the structure `two`: keep to it.\n\n## The error" in texts[2]
+    assert "You are one of" not in coder_prompt(failed(), ROOM)
+
+
 def test_a_conversation_with_looks_stays_within_the_limit() -> None:
     """Four looks at files of a thousand lines, after the longest first message."""
     body = "\n".join(f"    float v{at} = x[{at}] * gamma[{at}];" for at in range(1000))
