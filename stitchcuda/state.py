@@ -238,6 +238,10 @@ class KernelRole(Record):
     note: str = ""
 
 
+MOST_STEPS = 300
+"""How many steps of a call are recorded."""
+
+
 class CallStep(Record):
     """Something that one call of a program runs: a function of its own libraries, or an operator or kernel of others."""
 

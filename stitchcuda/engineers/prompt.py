@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.folding import fold_lines, shorten_line
 from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
 from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.engineers.plan_tree import plan_tree_text
@@ -41,7 +42,7 @@ from stitchcuda.engineers.program_changes import describe_changes
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, list_files, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region, Task
+from stitchcuda.state import Evidence, Policy, Precision, Region, Task, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {
     "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
@@ -81,6 +82,8 @@ LOOKS = 4
 LOOK_LIMITS = {"check": 3, "bench": 3}
 """How often a coder may use a tool that runs its draft, before it hands the draft in."""
 MOST_TASKS = 6
+MOST_TENSORS = 12                          # of a region that are shown
+NAMED = 160                                # characters of a region for which there is only one line
 MOST = 23_500                              # tokens of a prompt
 FIRST_MOST, AGAIN_MOST = 12_000, 16_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
 
@@ -106,6 +109,11 @@ class PromptBudget:
 
     def fit(self, text: str, section: str) -> str:
         return fit(text.strip(), self.tokens(section), self.counter)
+
+    def fold(self, text: str, section: str) -> str:
+        """Cuts code or a list; what repeats in it is folded first where it does not fit as it is."""
+        text, most = text.strip(), self.tokens(section)
+        return text if self.counter.count(text) <= most else fit(fold_lines(text), most, self.counter)
 
     def log(self, text: str, section: str) -> str:
         """Cuts a compiler's output, keeping the lines around errors first."""
@@ -159,19 +167,17 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     device, precision = brief.baseline.device, brief.settings.precision
     floors = region_floors(regions, device, precision)
     serving = {region.id: task.id for task in brief.present.tasks for region in task.regions} if brief.present else {}
-    listed = [
-        _describe_region(region, saving_ms(region, device), floors[region.id], serving.get(region.id, ""))
+    savings = {region.id: saving_ms(region, device) for region in regions}
+    listed = {
+        region.id: _describe_region(region, savings[region.id], floors[region.id], serving.get(region.id, ""))
         for region in regions
-    ]
-    views = len(brief.regions) - len(regions)
-    if views:
-        listed.append("Regions of pure views are left out: they cost nothing.")
+    }
     return _render(
         "planner",
         _common_values(brief, budget)
         | {
             "baseline": brief.baseline,
-            "regions": budget.fit("\n\n".join(listed), "regions"),
+            "regions": _list_regions(brief.regions, listed, budget),
             "floor": program_floor(brief.graph, device, precision),
             "apart_ms": sum(floor.ms for floor in floors.values()),
             "kept": brief.kept,
@@ -206,7 +212,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
             "structure": structure,
             "claim": _claim(assignment),
             "host": budget.fit(assignment.plan.host, "host"),
-            "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
+            "regions": budget.fold(task_text(brief.graph, regions), "task regions"),
             "program": shown,
             "form": "_binding.cc\n```" not in shown and not last,  # no example where the program or the draft shows a binding
             "kept": assignment.kept,
@@ -406,6 +412,36 @@ def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
+def _list_regions(regions: Sequence[Region], described: dict[str, str], budget: PromptBudget) -> str:
+    """Returns the regions within the section's share. Where there is no room for all, those that move most are described, and
+    the others keep a line with their ids, operators and instances, equal ones together."""
+    listed = [region for region in regions if region.id in described]
+    note = "Regions of pure views are left out: they cost nothing." if len(listed) < len(regions) else ""
+
+    def section(whole: Collection[str]) -> str:
+        parts: dict[str, list[str]] = {}   # what is said → of which regions
+        for region in listed:
+            parts.setdefault(described[region.id] if region.id in whole else _name_region(region), []).append(region.id)
+        short = [said if ids[0] in whole else f"{', '.join(ids)}: {said}" for said, ids in parts.items()]
+        return "\n\n".join(filter(None, [*short, note]))
+
+    if budget.counter.count(everything := section(described)) <= budget.tokens("regions"):
+        return everything
+    left = budget.tokens("regions") - budget.counter.count(section(()))
+    whole: list[str] = []
+    for region in sorted(listed, key=lambda region: -region.eager_bytes):
+        cost = budget.counter.count(f"{described[region.id]}\n\n")
+        if cost <= left:
+            whole.append(region.id)
+            left -= cost
+    return budget.fit(section(whole), "regions")
+
+
+def _name_region(region: Region) -> str:
+    operators = ", ".join(region.operators)
+    return shorten_line(f"{region.title} [{region.kind}] × {len(region.nodes)}; operators: {operators}", NAMED)
+
+
 def _describe_region(region: Region, saving: float, floor: Floor, served_by: str) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
     work = f"{counted(region.launches, 'launch')}, {scaled(region.eager_bytes, 'B')} → {scaled(region.fused_bytes, 'B')}"
@@ -423,10 +459,19 @@ def _describe_region(region: Region, saving: float, floor: Floor, served_by: str
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
-        f"in: {'; '.join(map(tensor_text, region.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(tensor_text, region.outputs)) or 'nothing'}",
+        f"in: {_tensors_of(region.inputs)}",
+        f"out: {_tensors_of(region.outputs)}",
         f"{work}.",
     ])  # fmt: skip
+
+
+def _tensors_of(specs: Sequence[TensorSpec]) -> str:
+    """Returns the tensors; of more than MOST_TENSORS the first ones and the last, with how many there are between."""
+    shown = [tensor_text(spec) for spec in specs]
+    if len(shown) > MOST_TENSORS:
+        between = len(shown) - MOST_TENSORS
+        shown = [*shown[: MOST_TENSORS - 1], f"… ({between:,} more) …", shown[-1]]
+    return "; ".join(shown) or "nothing"
 
 
 def _last_changes(program: Files, draft: Draft, tokens: int, counter: TokenCounter) -> str:
@@ -450,7 +495,7 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "precision": f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]}).",
         "precision_name": brief.settings.precision,
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
-        "reference": budget.fit(brief.reference, "reference"),
+        "reference": budget.fold(brief.reference, "reference"),
         "skeletons": brief.skeletons,
         "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},

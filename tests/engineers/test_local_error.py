@@ -31,9 +31,10 @@ KERNEL = "".join(f"  float v{at} = x[{at}] * gamma[{at}] + beta[{at}];  // a ste
 
 def failed(evidence: Evidence = NOT_BUILT, kernel: str = KERNEL, **more: object) -> Assignment:
     """A retry in a program of 300 lines and a reference of 80, both of ordinary length."""
-    parts = (f"    def part_{at}(self, x):\n        return self.kernels[{at}](x)\n" for at in range(150))
+    names = [f"{first}{second}" for first in "abcdefghijklmno" for second in "abcdefghij"]  # numbers would be folded
+    parts = (f"    def part_{name}(self, x):\n        return self.kernels.{name}(x)\n" for name in names)
     model = "class ModelNew:\n" + "".join(parts)
-    reference = "".join(f"    self.layer_{at} = nn.Linear(512, 512)  # of the reference\n" for at in range(80))
+    reference = "".join(f"    self.layer_{name} = nn.Linear(512, 512)  # of the reference\n" for name in names[:80])
     program = PROGRAM | {"model_new.py": model}
     files = program | {"kernels/r01.cu": kernel, "kernels/r01_binding.cc": "// the binding\n" * 60}
     last = Draft(files=files, note="a first try")
@@ -54,7 +55,7 @@ def test_a_retry_after_a_compile_error_takes_a_third_of_the_tokens() -> None:
         "- model_new.py: 301 lines", "- kernels/r01_binding.cc: 60 lines", "```kernels/r01.cu\n<<<<<<< SEARCH",
     ):  # fmt: skip
         assert needed in short, needed
-    for absent in ("self.layer_3", "def part_3", "What is known to pay", "program.json"):
+    for absent in ("self.layer_ad", "def part_ad", "What is known to pay", "program.json"):
         assert absent not in short, absent
 
 
