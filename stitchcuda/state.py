@@ -137,6 +137,10 @@ class Task(Record):
     strategy: str = ""                     # how it should be done
     structures: tuple[Structure, ...] = () # that compete for it; none: the strategy says it all
 
+    def predicted_by(self, structure: str) -> float:
+        """Returns the saving that is predicted of a structure; of the task for a draft that follows none of them."""
+        return next((found.predicted_ms for found in self.structures if found.name == structure), self.predicted_ms)
+
     @model_serializer(mode="wrap")
     def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves `structures` out where there are none, so that a plan of before has the digest that it had."""
@@ -232,6 +236,10 @@ class KernelRole(Record):
     name: str
     role: Literal["needed", "unused", "idle", "undecided"]  # unused: not launched; idle: same output without it
     note: str = ""
+
+
+MOST_STEPS = 300
+"""How many steps of a call are recorded."""
 
 
 class CallStep(Record):
@@ -359,11 +367,17 @@ class Usage(Record):
     output_tokens: int = 0                 # thinking included
     usd: float | None = 0.0                # None: a model without a known price was used
     gpu_s: float = 0.0
+    looks_gpu_s: float = 0.0               # part of it: coders' looks, as the transcript has them
     wall_s: float = 0.0
+
+    def with_looks(self, looks_gpu_s: float) -> float:
+        """Returns `gpu_s` if coders' looks have taken `looks_gpu_s` by now."""
+        return self.gpu_s - self.looks_gpu_s + looks_gpu_s
 
 
 class Call(Record):
-    """One call of a chat model: a line of the transcript. Request and reply are stored in the workspace."""
+    """One call of a chat model: a line of the transcript. Request and reply are stored in the workspace. A text that a tool
+    answered is such a line too, without a model."""
 
     id: str                                # ROLE/ATTEMPT/ORDINAL@REQUEST, with "#N" for one that failed
     model: str                             # as asked for, such as "openai:NAME"
@@ -376,6 +390,7 @@ class Call(Record):
     usd: float | None = 0.0                # None: the price is unknown
     estimated: bool = False                # tokens were counted here, since the server reported none
     seconds: float = 0.0
+    gpu_s: float = 0.0                     # seconds on the GPU, of a coder's look
     created: str = ""                      # UTC, ISO 8601
 
 
@@ -397,7 +412,7 @@ class Attempt(Record):
     kept: bool                             # its program became the session's program
     route: Route
     route_reason: str
-    predicted_ms: float
+    predicted_ms: float                    # saving, by its structure or its task
     saving_ms: float | None = None         # measured
     speedup: float | None = None           # against eager; measured or timed tiers only
     own_share: float = 0.0
@@ -440,6 +455,7 @@ class Work(Record):
     unpaid: str = ""                       # which budget did not allow to call it
     twin: str = ""                         # an earlier attempt at this task that does the same, such as "#2"
     docs: Digest | None = None
+    docs_beside: tuple[Digest | None, ...] = ()  # those of its step's other candidates
     lessons: Digest | None = None
     build: BuildResult | None = None
     check: CheckResult | None = None

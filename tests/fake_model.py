@@ -162,8 +162,9 @@ def ledger(session: Session) -> list[Attempt]:
 def calls(session: Session) -> list[Call]:
     """The transcript by id, without what is another one each time: when, and how long it took."""
     found = session.home.store.calls(session.name).values()
-    return sorted((call.model_copy(update={"created": "", "seconds": 0.0}) for call in found), key=lambda call: call.id)
+    without = {"created": "", "seconds": 0.0, "gpu_s": 0.0}
+    return sorted((call.model_copy(update=without) for call in found), key=lambda call: call.id)
 
 
 def usage(session: Session) -> Usage:
-    return session.outcome().usage.model_copy(update={"wall_s": 0.0, "gpu_s": 0.0})
+    return session.outcome().usage.model_copy(update={"wall_s": 0.0, "gpu_s": 0.0, "looks_gpu_s": 0.0})

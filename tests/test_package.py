@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda import __version__
 from stitchcuda.rag.index import Docs
 from tests.rag.conftest import real
 
@@ -36,6 +37,7 @@ def test_wheel_holds_one_namespace_and_every_data_file(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"stitchcuda", wheel.name.rsplit("-", 3)[0] + ".dist-info"}
+    assert wheel.name.split("-")[1] == __version__
     tracked = subprocess.run(["git", "ls-files", "stitchcuda"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert sorted(set(tracked.stdout.split()) - set(names)) == []
 

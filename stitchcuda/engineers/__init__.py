@@ -53,6 +53,7 @@ class Look(Protocol):
     """What a coder may look up before it writes. Each method returns text: a sentence where there is nothing to show."""
 
     tools: tuple[str, ...]               # names of those methods that have something to show in this session
+    gpu_s: float                         # seconds that they have used the GPU so far
 
     def compile(self, files: Files) -> str:
         """Compiles the program with these files for the session's target; returns the errors, or what each kernel needs."""

@@ -44,8 +44,9 @@ class Budget:
             return f"${spent.usd:.2f} of ${settings.budget_usd:.2f}"
         if settings.max_tokens is not None and spent.input_tokens + spent.output_tokens >= settings.max_tokens:
             return f"{spent.input_tokens + spent.output_tokens:,} of {settings.max_tokens:,} tokens"
-        if settings.max_gpu_s is not None and elapsed.gpu_s >= settings.max_gpu_s:
-            return f"{elapsed.gpu_s:.0f} of {settings.max_gpu_s:.0f} GPU seconds"
+        gpu_s = elapsed.with_looks(spent.looks_gpu_s)
+        if settings.max_gpu_s is not None and gpu_s >= settings.max_gpu_s:
+            return f"{gpu_s:.0f} of {settings.max_gpu_s:.0f} GPU seconds"
         if settings.max_minutes is not None and elapsed.wall_s >= 60 * settings.max_minutes:
             return f"{elapsed.wall_s / 60:.1f} minutes"
         return None

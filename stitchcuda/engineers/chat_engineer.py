@@ -134,9 +134,10 @@ class ChatEngineer:
 
 @dataclass(frozen=True)
 class Looking:
-    """What a reply asks to see: `carry_out` returns the results, each after LOOKED; `kept` says what became of its files."""
+    """What a reply asks to see: `carry_out` returns the results, each after LOOKED, and the seconds on the GPU that they took;
+    `kept` says what became of its files."""
 
-    carry_out: Callable[[], str]
+    carry_out: Callable[[], tuple[str, float]]
     kept: str
 
 
@@ -198,7 +199,7 @@ class _Conversation:
             if todo is None:
                 return parsed
             looks += 1
-            seen = self._chat.transcript.record_once(f"look-{self._about}-{self._ordinal}", todo.carry_out)
+            seen = self._chat.transcript.record_look(f"look-{self._about}-{self._ordinal}", todo.carry_out)
             budget = PromptBudget(self._chat.counter, scale)
             messages.append(Message("assistant", answer.text))
             results = look_results(seen, LOOKS - looks, budget, room_for_look(messages, budget))
@@ -217,19 +218,23 @@ def _usable_text(answer: ChatAnswer) -> str:
     return answer.text
 
 
-def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files, used: Counter[str]) -> Callable[[], str]:
-    """Returns a function that carries out the coder's looks and returns their results, each after LOOKED. `used`: how often
-    each tool was used for this draft; these looks are counted at once."""
+def _looks_to_do(
+    assignment: Assignment, reply: DraftReply, files: Files, used: Counter[str]
+) -> Callable[[], tuple[str, float]]:
+    """Returns a function that carries out the coder's looks (`Looking.carry_out`). `used`: how often each tool was used for
+    this draft; these looks are counted at once."""
     counted = []
     for look in reply.looks[:MOST_LOOKED_AT]:
         used[look.tool] += 1
         counted.append((look, used[look.tool]))
 
-    def look_all() -> str:
+    def look_all() -> tuple[str, float]:
+        before = assignment.look.gpu_s if assignment.look is not None else 0.0
         found = [_look_up(assignment, look, files, number) for look, number in counted]
         if len(reply.looks) > MOST_LOOKED_AT:
             found.append(("the rest", f"{MOST_LOOKED_AT} things are looked at, at once: ask for the others in another look."))
-        return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found)
+        gpu_s = assignment.look.gpu_s - before if assignment.look is not None else 0.0
+        return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found), gpu_s
 
     return look_all
 

@@ -81,8 +81,9 @@ def _length(text: str | bytes) -> int:
 
 
 def _came_back(assignment: Assignment) -> bool:
-    """Whether the last two attempts at the task ended with the same error."""
-    prints = [attempt.fingerprint for attempt, _ in assignment.earlier if not attempt.beside]
+    """Whether the last two attempts at the task and its structure ended with the same error."""
+    same = [attempt for attempt, _ in assignment.earlier if not attempt.beside and attempt.structure == assignment.structure]
+    prints = [attempt.fingerprint for attempt in same]
     return len(prints) > 1 and bool(prints[-1]) and prints[-1] == prints[-2]
 
 

@@ -59,11 +59,17 @@ class Transcript:
     def record_once(self, name: str, produce: Callable[[], str]) -> str:
         """Returns the text recorded under `name`; the first time, calls `produce` and records its text. Prompts must be the
         same in every run, but tools may answer differently later or on another machine."""
+        return self.record_look(name, lambda: (produce(), 0.0))
+
+    def record_look(self, name: str, look: Callable[[], tuple[str, float]]) -> str:
+        """Returns a text as `record_once` does. `look` returns it with the seconds on the GPU that it took, which `usage`
+        counts: in the step of a coder, which may be interrupted after each look, no state could hold them."""
         call = self._store.calls(self._session).get(name)
         found = self.answer(call) if call else None
         if found is None:
-            found = ChatAnswer(text=produce())
-            self.record({}, found, Call(id=name, model="", request="", reply=None))
+            text, gpu_s = look()
+            found = ChatAnswer(text=text)
+            self.record({}, found, Call(id=name, model="", request="", reply=None, gpu_s=gpu_s))
         return found.text
 
     def record(self, body: dict[str, object], answer: ChatAnswer | None, call: Call) -> Call:
@@ -77,12 +83,13 @@ class Transcript:
         return sum(name.startswith(f"{request.id}#") for name in self._store.calls(self._session))
 
     def usage(self) -> Usage:
-        return sum_usage(self.calls())
+        """Returns tokens and money of the calls, and the seconds on the GPU of coders' looks."""
+        looks_gpu_s = math.fsum(call.gpu_s for call in self._store.calls(self._session).values())
+        return sum_usage(self.calls()).model_copy(update={"gpu_s": looks_gpu_s, "looks_gpu_s": looks_gpu_s})
 
     def paid(self) -> Usage:
         """Returns the same usage, with calls of models without a known price counted as free."""
-        calls = self.calls()
-        return sum_usage(calls).model_copy(update={"usd": math.fsum(call.usd or 0.0 for call in calls)})
+        return self.usage().model_copy(update={"usd": math.fsum(call.usd or 0.0 for call in self.calls())})
 
 
 def sum_usage(calls: Iterable[Call]) -> Usage:

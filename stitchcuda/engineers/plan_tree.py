@@ -59,7 +59,6 @@ def plan_tree_text(plans: Sequence[Plan], history: Sequence[Attempt], finished: 
 
 def _branch(plan: Plan, task: Task, name: str, tried: Sequence[Attempt], *, done: bool) -> Branch:
     mine = [attempt for attempt in tried if attempt.structure == name]
-    expected = next((structure.predicted_ms for structure in task.structures if structure.name == name), task.predicted_ms)
     timed = [attempt for attempt in mine if attempt.saving_ms is not None]
     kept = [attempt for attempt in mine if attempt.kept]
     best = max(kept or timed, key=lambda attempt: attempt.saving_ms or 0.0, default=None)
@@ -74,8 +73,9 @@ def _branch(plan: Plan, task: Task, name: str, tried: Sequence[Attempt], *, done
     fate: Literal["kept", "left", "open", "not tried"]
     fate = "kept" if holds else "not tried" if not mine else "left" if kept or done or mine[-1].beside else "open"
     return Branch(
-        plan=plan.version, task=task.id, structure=name, expected_ms=expected, claimed=plan.claimed, attempts=len(mine),
-        saving_ms=best.saving_ms if best else None, program_ms=best.program_ms if best else None, fate=fate, why=why,
+        plan=plan.version, task=task.id, structure=name, expected_ms=task.predicted_by(name), claimed=plan.claimed,
+        attempts=len(mine), saving_ms=best.saving_ms if best else None, program_ms=best.program_ms if best else None,
+        fate=fate, why=why,
     )  # fmt: skip
 
 

@@ -14,10 +14,13 @@ from dataclasses import replace
 from stitchcuda.compiler.regions.present import PresentNode, PresentProgram, PresentTask
 from stitchcuda.counts import counted
 from stitchcuda.engineers.attempt_history import milliseconds
+from stitchcuda.engineers.folding import find_groups
+from stitchcuda.state import MOST_STEPS as MOST_RECORDED
 from stitchcuda.state import CallStep, DeviceFacts, Tier
 
 MOST_NODES = 24                            # lines of nodes; of more, those that take most time
 MOST_STEPS = 40                            # lines on what a call ran
+LEAST_FOLDED = 4                           # steps, from which on repeated ones are folded
 
 
 def present_text(present: PresentProgram, device: DeviceFacts, program_ms: float | None, speedup: float | None) -> str:
@@ -33,9 +36,20 @@ def steps_text(steps: Sequence[CallStep], tier: Tier | None) -> str:
     if not steps:
         return ""
     timed = tier in ("measured", "timed")
-    lines = [_step(step, timed=timed) for step in steps[:MOST_STEPS]]
-    if len(steps) > MOST_STEPS:
-        lines.append(f"- and {len(steps) - MOST_STEPS} more")
+    lines: list[str] = []
+    for group in find_groups([_step(step.model_copy(update={"amount": 0}), timed=timed) for step in steps]):
+        end = group.start + group.period * group.times
+        if group.times == 1 or group.period * group.times < LEAST_FOLDED:
+            lines += [_step(step, timed=timed) for step in steps[group.start : end]]
+            continue
+        lines += [_step(step, timed=timed) for step in steps[group.start : group.start + group.period]]
+        amount = _amount(sum(step.amount for step in steps[group.start : end]), timed=timed)
+        what = "the one" if group.period == 1 else f"the {group.period}"
+        lines.append(f"- {what} above × {group.times}, one after another: {amount} together")
+    if len(lines) > MOST_STEPS:
+        lines = [*lines[:MOST_STEPS], f"- and {counted(len(lines) - MOST_STEPS, 'more line')}"]
+    if sum(step.times for step in steps) >= MOST_RECORDED:
+        lines.append(f"- (of a call no more than its first {MOST_RECORDED} steps are recorded)")
     what = "device time" if timed else "tensors as they are passed now: own functions' arguments, others' results"
     return "\n".join([f"What its last check saw a call run, in order ({what}):", *lines])
 
@@ -114,9 +128,12 @@ def _left(present: PresentProgram, program_ms: float | None) -> str:
 
 def _step(step: CallStep, *, timed: bool) -> str:
     who = {"own": "own", "vendor": "library", "framework": "torch"}[step.who]
-    amount = f"{step.amount / 1e3:.1f} µs" if timed else scaled(step.amount, "B")
     tensors = step.tensors and (f" ({step.tensors})" if step.who == "own" else f" → {step.tensors}")
-    return f"- {who} {step.name}{_times(step.times)}{tensors}: {amount}"
+    return f"- {who} {step.name}{_times(step.times)}{tensors}: {_amount(step.amount, timed=timed)}"
+
+
+def _amount(amount: int, *, timed: bool) -> str:
+    return f"{amount / 1e3:.1f} µs" if timed else scaled(amount, "B")
 
 
 def _times(count: int) -> str:

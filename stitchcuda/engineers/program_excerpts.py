@@ -1,9 +1,9 @@
 """Shows a program to a model within a number of tokens: what matters for its task in full, the rest by name.
 
 `model_new.py` comes whole if it takes no more than half of the tokens; else the bodies of functions and classes other than
-those in ALWAYS are left out. Kernels of the task's regions come next, whole, and those that an engineer wrote, as far as they
-fit; kernels that serve other regions are one line each. The coder can read all files by a look. It works on
-text only.
+those in ALWAYS are left out, and lines that repeat are folded. Kernels of the task's regions come next, whole, and those that
+an engineer wrote, as far as they fit; kernels that serve other regions are one line each. The coder can read all files by a
+look. It works on text only.
 
 Where to look next: `engineers/prompt.py` (the sections), `compiler/printing/manifest.py` (which files serve which region).
 """
@@ -19,6 +19,7 @@ from typing import Any
 from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
+from stitchcuda.engineers.folding import fold_lines
 from stitchcuda.engineers.tokens import TokenCounter, fit
 
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp": "cpp", ".h": "cpp", ".json": "json"}
@@ -62,10 +63,11 @@ def program_text(
     model = "" if "model_new.py" in replaced else files.get("model_new.py")
     parts = [file_block("model_new.py", model)] if model and isinstance(model, str) else []
     if isinstance(model, str) and sum(map(counter.count, parts)) > tokens // 2:
-        parts = [file_block("model_new.py", fold_bodies(model))]
+        model = fold_lines(fold_bodies(model))
+        parts = [file_block("model_new.py", model)]
     left = tokens - sum(map(counter.count, parts))
     if left < tokens // 4 and parts and isinstance(model, str):  # a long one leaves a quarter of the tokens to kernels
-        parts = [file_block("model_new.py", fit(fold_bodies(model), tokens - tokens // 4, counter))]
+        parts = [file_block("model_new.py", fit(model, tokens - tokens // 4, counter))]
         left = tokens - sum(map(counter.count, parts))
     order = [path for path in _by_relevance(files, regions or ()) if path not in replaced]
     named = {path: f"- {path}: {_one_line_on(path, files[path], files)}" for path in order}

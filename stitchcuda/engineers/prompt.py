@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.folding import fold_lines, shorten_line
 from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
 from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.engineers.plan_tree import plan_tree_text
@@ -41,7 +42,7 @@ from stitchcuda.engineers.program_changes import describe_changes
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, list_files, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region, Task
+from stitchcuda.state import Evidence, Policy, Precision, Region, Task, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {
     "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
@@ -65,6 +66,13 @@ ANGLES = (
     "the simplest thing that could be fast: little code, registers and shuffles instead of shared memory",
 )
 """What each of several candidates is asked to favour, so that they differ."""
+MENDS = (
+    "the smallest edit that takes the error away",
+    "look for its cause elsewhere in the file (a type, a size, a declaration, an include) and mend that",
+    "write the lines in another way, without what failed",
+    "go by the declarations of the names in the error: what they take and return",
+)
+"""What each of several candidates that mend the same error is asked to favour."""
 GROWTHS = 3                                # tries to use up the tokens that a coder's prompt has left
 LOOKED = "### look: "                      # separates the results of one look as they are recorded
 HEADING = "### "                           # of each result as a coder reads it
@@ -74,6 +82,8 @@ LOOKS = 4
 LOOK_LIMITS = {"check": 3, "bench": 3}
 """How often a coder may use a tool that runs its draft, before it hands the draft in."""
 MOST_TASKS = 6
+MOST_TENSORS = 12                          # of a region that are shown
+NAMED = 160                                # characters of a region for which there is only one line
 MOST = 23_500                              # tokens of a prompt
 FIRST_MOST, AGAIN_MOST = 12_000, 18_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
 
@@ -99,6 +109,11 @@ class PromptBudget:
 
     def fit(self, text: str, section: str) -> str:
         return fit(text.strip(), self.tokens(section), self.counter)
+
+    def fold(self, text: str, section: str) -> str:
+        """Cuts code or a list; what repeats in it is folded first where it does not fit as it is."""
+        text, most = text.strip(), self.tokens(section)
+        return text if self.counter.count(text) <= most else fit(fold_lines(text), most, self.counter)
 
     def log(self, text: str, section: str) -> str:
         """Cuts a compiler's output, keeping the lines around errors first."""
@@ -152,20 +167,18 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     device, precision = brief.baseline.device, brief.settings.precision
     floors = region_floors(regions, device, precision)
     serving = {region.id: task.id for task in brief.present.tasks for region in task.regions} if brief.present else {}
-    listed = [
-        _describe_region(region, saving_ms(region, device), floors[region.id], serving.get(region.id, ""))
+    savings = {region.id: saving_ms(region, device) for region in regions}
+    listed = {
+        region.id: _describe_region(region, savings[region.id], floors[region.id], serving.get(region.id, ""))
         for region in regions
-    ]
-    views = len(brief.regions) - len(regions)
-    if views:
-        listed.append("Regions of pure views are left out: they cost nothing.")
+    }
     return _render(
         "planner",
         _common_values(brief, budget)
         | {
             "baseline": brief.baseline,
             "beside_ms": brief.program_ms * brief.speedup if brief.program_ms and brief.speedup else None,
-            "regions": budget.fit("\n\n".join(listed), "regions"),
+            "regions": _list_regions(brief.regions, listed, budget),
             "floor": program_floor(brief.graph, device, precision),
             "apart_ms": sum(floor.ms for floor in floors.values()),
             "kept": brief.kept,
@@ -204,9 +217,9 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         | {
             "task": task,
             "structure": structure,
-            "claim": _claim(assignment, (structure or task).predicted_ms),
+            "claim": _claim(assignment),
             "host": budget.fit(assignment.plan.host, "host"),
-            "regions": budget.fit(task_text(brief.graph, regions), "task regions"),
+            "regions": budget.fold(task_text(brief.graph, regions), "task regions"),
             "program": shown,
             "form": "_binding.cc\n```" not in shown and not last,  # no example where the program or the draft shows a binding
             "kept": assignment.kept,
@@ -253,6 +266,10 @@ def _coder_after_error(assignment: Assignment, error: LocalError, budget: Prompt
             "others": list_files(files, {error.path}),
             "review": assignment.review,
             "docs": budget.fit(assignment.docs, "local docs"),
+            "candidates": assignment.candidates,
+            "candidate": assignment.candidate,
+            "structure": assignment.structure,
+            "mend": MENDS[assignment.candidate % len(MENDS)],
             "looks": LOOKS if assignment.look is not None else 0,
         },
     )
@@ -265,7 +282,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
         _common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
-            "claim": _claim(assignment, assignment.task.predicted_ms),
+            "claim": _claim(assignment),
             "structure": assignment.structure,
             "tier": evidence.tier,
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
@@ -379,9 +396,11 @@ def _present(brief: Brief, budget: PromptBudget) -> str:
     return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
 
 
-def _claim(assignment: Assignment, predicted_ms: float) -> str:
-    """Returns what a task is to save and who says so; beside a model's claim stands what it can give by the cost model."""
-    brief, text = assignment.brief, task_claim(predicted_ms, assignment.plan.claimed)
+def _claim(assignment: Assignment) -> str:
+    """Returns what a task or its structure is to save and who says so; beside a model's claim stands what it can give by the
+    cost model."""
+    brief, task = assignment.brief, assignment.task
+    text = task_claim(task.predicted_by(assignment.structure), assignment.plan.claimed)
     chosen = [region for region in brief.regions if region.id in assignment.task.regions]
     if brief.present is None or not chosen or not assignment.plan.claimed or assignment.task.id in assignment.kept:
         return text
@@ -403,6 +422,36 @@ def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
+def _list_regions(regions: Sequence[Region], described: dict[str, str], budget: PromptBudget) -> str:
+    """Returns the regions within the section's share. Where there is no room for all, those that move most are described, and
+    the others keep a line with their ids, operators and instances, equal ones together."""
+    listed = [region for region in regions if region.id in described]
+    note = "Regions of pure views are left out: they cost nothing." if len(listed) < len(regions) else ""
+
+    def section(whole: Collection[str]) -> str:
+        parts: dict[str, list[str]] = {}   # what is said → of which regions
+        for region in listed:
+            parts.setdefault(described[region.id] if region.id in whole else _name_region(region), []).append(region.id)
+        short = [said if ids[0] in whole else f"{', '.join(ids)}: {said}" for said, ids in parts.items()]
+        return "\n\n".join(filter(None, [*short, note]))
+
+    if budget.counter.count(everything := section(described)) <= budget.tokens("regions"):
+        return everything
+    left = budget.tokens("regions") - budget.counter.count(section(()))
+    whole: list[str] = []
+    for region in sorted(listed, key=lambda region: -region.eager_bytes):
+        cost = budget.counter.count(f"{described[region.id]}\n\n")
+        if cost <= left:
+            whole.append(region.id)
+            left -= cost
+    return budget.fit(section(whole), "regions")
+
+
+def _name_region(region: Region) -> str:
+    operators = ", ".join(region.operators)
+    return shorten_line(f"{region.title} [{region.kind}] × {len(region.nodes)}; operators: {operators}", NAMED)
+
+
 def _describe_region(region: Region, saving: float, floor: Floor, served_by: str) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
     work = f"{counted(region.launches, 'launch')}, {scaled(region.eager_bytes, 'B')} → {scaled(region.fused_bytes, 'B')}"
@@ -420,10 +469,19 @@ def _describe_region(region: Region, saving: float, floor: Floor, served_by: str
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
-        f"in: {'; '.join(map(tensor_text, region.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(tensor_text, region.outputs)) or 'nothing'}",
+        f"in: {_tensors_of(region.inputs)}",
+        f"out: {_tensors_of(region.outputs)}",
         f"{work}.",
     ])  # fmt: skip
+
+
+def _tensors_of(specs: Sequence[TensorSpec]) -> str:
+    """Returns the tensors; of more than MOST_TENSORS the first ones and the last, with how many there are between."""
+    shown = [tensor_text(spec) for spec in specs]
+    if len(shown) > MOST_TENSORS:
+        between = len(shown) - MOST_TENSORS
+        shown = [*shown[: MOST_TENSORS - 1], f"… ({between:,} more) …", shown[-1]]
+    return "; ".join(shown) or "nothing"
 
 
 def _named_in(defect: str, files: Files) -> dict[str, str]:
@@ -454,7 +512,7 @@ def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
         "precision": f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]}).",
         "precision_name": brief.settings.precision,
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
-        "reference": budget.fit(brief.reference, "reference"),
+        "reference": budget.fold(brief.reference, "reference"),
         "skeletons": brief.skeletons,
         "cuda": brief.cuda,
         "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),

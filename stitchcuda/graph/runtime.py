@@ -90,9 +90,10 @@ def _run_node(name: str, act: Callable[[State, Context], State], state: State, c
         wait(context.workspace.store, context.name, waiting_for(pending, context.workspace.root))
     seconds = time.monotonic() - started
     on_gpu = context.settings.target == "cuda" and name in _ON_GPU
-    usage = context.usage_now(state.get("usage", Usage()), seconds if on_gpu else 0.0)
+    stored = name not in SIDE_BY_SIDE
+    usage = context.usage_now(state.get("usage", Usage()), seconds if on_gpu else 0.0, stored)
     context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
-    return update if name in SIDE_BY_SIDE else update | {"usage": usage}
+    return update | {"usage": usage} if stored else update
 
 
 def _as_runtime_error(error: StitchError) -> StitchError:

@@ -73,7 +73,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     assert program is not None
     brief = replace(brief_of(state, context), lessons=context.lines(work.lessons))
     here = attempts_at(brief.history, work.task)
-    last = _last(here, work.structure)
+    last = last_draft(here, work.structure)
     files = context.files(program)
     draft = Draft(files=context.files(last.program), note=last.note) if last else None
     return Assignment(
@@ -139,19 +139,22 @@ def structures_to_follow(task: Task, earlier: Sequence[Attempt], count: int) -> 
     return tuple([*([last.structure] if goes_on else []), *untried][:count])
 
 
-def _last(attempts: Sequence[Attempt], structure: str) -> Attempt | None:
+def last_draft(attempts: Sequence[Attempt], structure: str) -> Attempt | None:
     """Returns the last attempt that followed `structure` and that its step went on with; None: start from the program."""
     return next((each for each in reversed(attempts) if not each.beside and each.structure == structure), None)
 
 
 def split_candidates(work: Work) -> tuple[Work, ...]:
-    """Returns the candidates of one step, each with an id and an ordinal of its own."""
+    """Returns the candidates of one step, each with an id, an ordinal and documentation of its own."""
+    docs = (work.docs, *work.docs_beside)
     return tuple(
         work.model_copy(
             update={
                 "id": work.id if number == 0 else named(work.id, str(number)),
                 "ordinal": work.ordinal + number,
                 "candidate": number,
+                "docs": docs[number] if number < len(docs) else work.docs,
+                "docs_beside": (),
             }
         )
         for number in range(work.candidates)

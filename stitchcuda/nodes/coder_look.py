@@ -9,6 +9,9 @@ Where to look next: `engineers/chat_engineer.py` (carries out looks), `nodes/loc
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from stitchcuda.counts import counted
@@ -24,6 +27,7 @@ class ProgramLook:
 
     def __init__(self, context: Context, state: State, last: Attempt | None) -> None:
         self._context, self._state, self._last = context, state, last
+        self.gpu_s = 0.0
         profiled = any(not found.skipped for _, found in self._profiles())
         self.tools: tuple[str, ...] = ("compile", "check", "bench", *(["profile"] if profiled else []), "docs")
 
@@ -46,12 +50,14 @@ class ProgramLook:
                 f"libraries {found.elsewhere:,} bytes. Nothing is timed on the simulator.{whole}"
             )
         if kernel:
-            profile, _ = self._context.tools.profile_system(folder)
+            with self._on_device():
+                profile, _ = self._context.tools.profile_system(folder)
             lines = _lines_about(profile, kernel)
             return "\n".join(lines) or f"No line of the profile names {kernel!r}."
         before = self._state["program"]
         assert before is not None
-        timing = self._context.tools.time(folder, self._context.program_folder(before))
+        with self._on_device():
+            timing = self._context.tools.time(folder, self._context.program_folder(before))
         if timing is None:
             return "Nothing was timed."
         return "\n".join(timing.refused) if timing.refused else describe_timing(timing)
@@ -70,7 +76,21 @@ class ProgramLook:
     def _judge(self, folder: Path) -> CheckResult | str:
         """Returns the judge's result on the drafts' questions; the compiler's errors where the program does not build."""
         built = self._context.tools.compile(folder)
-        return self._context.tools.check(folder, self._context.settings.seeds) if built.ok else describe_build(built)
+        if not built.ok:
+            return describe_build(built)
+        with self._on_device():
+            return self._context.tools.check(folder, self._context.settings.seeds)
+
+    @contextmanager
+    def _on_device(self) -> Iterator[None]:
+        """Lets one look at a time ask the judge or a profiler, which answer one thread while candidates look side by side, and
+        counts its seconds on a GPU; what it waits for its turn is not counted."""
+        with self._context.looking:
+            started = time.monotonic()
+            try:
+                yield
+            finally:
+                self.gpu_s += time.monotonic() - started if self._context.settings.target == "cuda" else 0.0
 
     def _profiles(self) -> list[tuple[str, ProfileResult]]:
         shown = [("the program now", self._state.get("system")), ("the program now", self._state.get("counters"))]

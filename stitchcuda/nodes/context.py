@@ -9,6 +9,7 @@ Where to look next: `graph/opening.py` (makes contexts), `graph/borrowed_context
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +113,7 @@ class Context:
     on_event: Callable[[Event], None] = lambda event: None
     memory: Memory | None = None           # lessons of earlier sessions
     ask: Callable[[dict[str, Any]], Any] = _nobody  # shows a person a question and returns the answer
+    looking: threading.Lock = field(default_factory=threading.Lock)  # held while a look asks the judge or a profiler
     _loaded: dict[Digest, Any] = field(default_factory=dict)
     _mark: float = field(default_factory=time.monotonic)
 
@@ -131,12 +133,15 @@ class Context:
         """Whether attempts are profiled. True without a GPU, where the profilers record themselves why they do not run."""
         return self.engineer(state).reads_profiles or self.settings.target != "cuda"
 
-    def usage_now(self, before: Usage, gpu_s: float) -> Usage:
-        """Returns the usage so far: calls from the transcript, `before` plus `gpu_s` and the time since the last call."""
+    def usage_now(self, before: Usage, gpu_s: float, stored: bool) -> Usage:
+        """Returns the usage so far: calls and looks from the transcript, `before` plus `gpu_s` and the time since usage was
+        last stored. `stored`: the state will hold what is returned; if not, the next call counts this time again."""
         now = time.monotonic()
-        wall_s, self._mark = now - self._mark, now
+        wall_s = now - self._mark
+        self._mark = now if stored else self._mark
         calls = self.engineers.transcript.usage() if self.engineers.transcript else before
-        return calls.model_copy(update={"gpu_s": before.gpu_s + gpu_s, "wall_s": before.wall_s + wall_s})
+        gpu_s += before.with_looks(calls.looks_gpu_s)
+        return calls.model_copy(update={"gpu_s": gpu_s, "wall_s": before.wall_s + wall_s})
 
     def own_attempts(self, state: State) -> int:
         """Returns the number of attempts since the start stage; 0 during it."""

@@ -1,13 +1,13 @@
 """Runs the tools of this machine (nvcc, judge, profilers) for one session's reference: what the tool nodes call.
 
-The judge is started on first use and runs until `close`; device facts are measured once. It only forwards calls.
+The judge is started on first use and runs until `close`; device facts are measured once. It only forwards calls, of one
+thread at a time (`Context.looking`).
 
 Where to look next: `verify/client.py` (the judge), `tools/build/nvcc.py`, `tools/profile/profiling.py`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ class LocalTools:
 
     def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
         self._reference, self._settings, self._cache = reference, settings, cache
-        self._one_question = threading.Lock()  # a judge answers one thread at a time; candidates look side by side
 
     def device(self) -> DeviceFacts:
         return self._facts
@@ -63,8 +62,7 @@ class LocalTools:
         return build(program, arch=self.device().arch, cache=self._cache, link=False, machine=True)
 
     def check(self, program: Path, seeds: int) -> CheckResult:
-        with self._one_question:
-            return self._judge.check(program, seeds=seeds)
+        return self._judge.check(program, seeds=seeds)
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
         return self._judge.check_many(programs, seeds=seeds)
@@ -75,12 +73,10 @@ class LocalTools:
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         if self._settings.target != "cuda":
             return None
-        with self._one_question:
-            return self._judge.time(program, previous, twice=twice)
+        return self._judge.time(program, previous, twice=twice)
 
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
-        with self._one_question:
-            return profile_system(program, self._judge)
+        return profile_system(program, self._judge)
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         return profile_kernels(program, self._judge, system)

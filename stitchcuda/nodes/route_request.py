@@ -40,7 +40,7 @@ class AttemptStanding:
     built: bool
     correct: bool
     fingerprint: str                       # of the error; "" when correct
-    predicted_ms: float                    # the task's predicted saving
+    predicted_ms: float                    # the predicted saving of the structure or task
     saving_ms: float | None                # measured against the preceding program; None where nothing is timed
     program_ms: float | None               # of a call
     earlier: tuple[Attempt, ...] = ()      # at this task since the last plan, oldest first

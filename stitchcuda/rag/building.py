@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import shutil
 import sqlite3
 import time
@@ -43,6 +42,7 @@ from stitchcuda.rag.headers import places, reading
 from stitchcuda.rag.index_store import Manifest, MeaningOf, Part
 from stitchcuda.rag.sources import Source, Sources, digests_of, discover, place_here, state_of
 from stitchcuda.state import Digest
+from stitchcuda.version import VERSION
 
 _PARSED = TypeAdapter(tuple[list[Chunk], list[str]])
 
@@ -161,7 +161,7 @@ def _words(
     words.build(chunks, phrases, folder)
     manifest = Manifest(
         format=index_store.FORMAT,
-        made_by=importlib.metadata.version("stitchcuda"),
+        made_by=VERSION,
         state=state,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         chunks=len(chunks),

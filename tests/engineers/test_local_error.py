@@ -31,9 +31,10 @@ KERNEL = "".join(f"  float v{at} = x[{at}] * gamma[{at}] + beta[{at}];  // a ste
 
 def failed(evidence: Evidence = NOT_BUILT, kernel: str = KERNEL, **more: object) -> Assignment:
     """A retry in a program of 300 lines and a reference of 80, both of ordinary length."""
-    parts = (f"    def part_{at}(self, x):\n        return self.kernels[{at}](x)\n" for at in range(150))
+    names = [f"{first}{second}" for first in "abcdefghijklmno" for second in "abcdefghij"]  # numbers would be folded
+    parts = (f"    def part_{name}(self, x):\n        return self.kernels.{name}(x)\n" for name in names)
     model = "class ModelNew:\n" + "".join(parts)
-    reference = "".join(f"    self.layer_{at} = nn.Linear(512, 512)  # of the reference\n" for at in range(80))
+    reference = "".join(f"    self.layer_{name} = nn.Linear(512, 512)  # of the reference\n" for name in names[:80])
     program = PROGRAM | {"model_new.py": model}
     files = program | {"kernels/r01.cu": kernel, "kernels/r01_binding.cc": "// the binding\n" * 60}
     last = Draft(files=files, note="a first try")
@@ -54,7 +55,7 @@ def test_a_retry_after_a_compile_error_takes_a_third_of_the_tokens() -> None:
         "- model_new.py: 301 lines", "- kernels/r01_binding.cc: 60 lines", "```kernels/r01.cu\n<<<<<<< SEARCH",
     ):  # fmt: skip
         assert needed in short, needed
-    for absent in ("self.layer_3", "def part_3", "What is known to pay", "program.json"):
+    for absent in ("self.layer_ad", "def part_ad", "What is known to pay", "program.json"):
         assert absent not in short, absent
 
 
@@ -92,6 +93,22 @@ def test_an_error_that_comes_back_gets_the_whole_request() -> None:
     again = ATTEMPT.model_copy(update={"fingerprint": "f"})
     one = dataclasses.replace(failed(), earlier=((again, REVIEW), (again, REVIEW)))
     assert find_local_error(one) is None
+
+
+def test_an_error_of_another_structure_does_not_come_back() -> None:
+    other = ATTEMPT.model_copy(update={"fingerprint": "f", "structure": "one"})
+    own = other.model_copy(update={"structure": "two"})
+    earlier = ((own, REVIEW), (other, REVIEW))
+    assert find_local_error(dataclasses.replace(failed(structure="two"), earlier=earlier)) is not None
+    assert find_local_error(dataclasses.replace(failed(structure="two"), earlier=(*earlier, (own, REVIEW)))) is None
+
+
+def test_candidates_that_mend_one_error_are_asked_differently() -> None:
+    texts = [coder_prompt(failed(candidate=at, candidates=4, structure="two"), ROOM) for at in range(4)]
+    assert len(set(texts)) == 4
+    assert "You are one of 4 who write at the same time; only the best is kept. Yours is number 3: write the" in texts[2]
+    assert "and change nothing else. It follows the structure `two`: keep to it.\n\n## The error" in texts[2]
+    assert "You are one of" not in coder_prompt(failed(), ROOM)
 
 
 def test_a_conversation_with_looks_stays_within_the_limit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -14,6 +15,7 @@ from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program, most_from_task
 from stitchcuda.engineers.attempt_history import milliseconds
 from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
+from stitchcuda.state import MOST_STEPS as MOST_RECORDED
 from stitchcuda.state import CallStep
 from tests.compiler.eager import captured
 from tests.compiler.test_cost import H200
@@ -105,8 +107,9 @@ def test_what_a_call_ran_shows_tensors_as_they_are_passed() -> None:
     assert "- own gelu × 2 ([8, 4] float32 strides [1, 8]; [8, 4] float32): 256 B" in text
     assert "- library addmm → [8, 4] float32: 5 kB" in text
     assert "library addmm → [8, 4] float32: 5.0 µs" in steps_text((library,), "timed")
-    many = steps_text((own,) * (MOST_STEPS + 3), None).splitlines()
-    assert many[-1] == "- and 3 more"
+    others = [own.model_copy(update={"name": "".join(name)}) for name in itertools.permutations("gelu")] * 2
+    many = steps_text(others[: MOST_STEPS + 3], None).splitlines()
+    assert many[-1] == "- and 3 more lines"
     assert steps_text((), None) == ""
 
 
@@ -126,3 +129,17 @@ def test_many_nodes_are_cut_to_those_that_take_most_time() -> None:
 def test_whose_number_it_is() -> None:
     assert task_claim(0.1, claimed=True) == "the planner claims that it saves 0.1 ms"
     assert task_claim(0.1, claimed=False) == "the cost model predicts that it saves 0.1 ms"
+
+
+def test_steps_that_repeat_are_folded_with_their_sum() -> None:
+    first = CallStep(who="framework", name="zeros", tensors="[8, 4] float32", amount=128)
+    step = [CallStep(who="framework", name=name, tensors="[8, 4] float32", amount=1000) for name in ("cat", "tanh", "addmm")]
+    last = CallStep(who="framework", name="stack", tensors="[256, 8, 4] float32", amount=32768)
+    lines = steps_text([first, *step * 99, last], "simulated").splitlines()[1:]
+    assert [line.split()[2] for line in lines] == ["zeros", "cat", "tanh", "addmm", "3", "stack"]
+    assert lines[4] == "- the 3 above × 99, one after another: 297 kB together"
+    timed = [each.model_copy(update={"amount": 1000 + at}) for at, each in enumerate(step * 4)]
+    assert steps_text(timed, "timed").endswith("- the 3 above × 4, one after another: 12.1 µs together"), "times always differ"
+    long = steps_text([first, *step * 200][:MOST_RECORDED], "simulated").splitlines()
+    assert long[-1] == "- (of a call no more than its first 300 steps are recorded)"
+    assert "recorded" not in "".join(lines)

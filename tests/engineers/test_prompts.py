@@ -19,6 +19,7 @@ from stitchcuda.engineers.prompt import (
     AGAIN_MOST,
     FIRST_MOST,
     LOOKED,
+    SHARES,
     PromptBudget,
     _environment,
     coder_prompt,
@@ -95,6 +96,35 @@ def test_planner_compares_prediction_with_measurement() -> None:
     found = {"saving_ms": 0.02, "correct": True, "kept": True, "diagnosis": "", "note": "two rows"}
     text = planner_prompt(brief(history=(ATTEMPT.model_copy(update=found),)), ROOM)
     assert "predicted 5 µs, saved 0.02 ms; kept, then code (not correct). two rows" in text
+
+
+def test_planner_sees_every_region_where_not_all_can_be_described() -> None:
+    (known,) = [region for region in brief().regions if region.id == "r01"]
+    update = {"eager_bytes": 10**9, "inputs": known.inputs * 300, "title": "the largest"}
+    regions = [known.model_copy(update={"id": f"r{at:03}", "eager_bytes": 1000 + at}) for at in range(300)]
+    regions = [region.model_copy(update={"title": f"kind {at % 20}"}) for at, region in enumerate(regions)]
+    regions[30] = regions[30].model_copy(update=update)
+    text = planner_prompt(dataclasses.replace(brief(), regions=tuple(regions)), ROOM)
+    section = text.split("## Regions")[1].split("\n## ")[0]
+    assert all(region.id in section for region in regions)
+    assert "left out)" not in section
+    assert "### r030: the largest [fusible]" in section
+    assert "x [8, 64] float32 strides [64, 1]; … (" in section, "hundreds of tensors are not listed"
+    (line,) = [line for line in section.splitlines() if line.startswith("r000, r020, r040, ")]
+    assert line.endswith(f": kind 0 [fusible] × 1; operators: {', '.join(known.operators)}")
+    assert COUNTER.count(section) < SHARES["regions"] + 50
+
+
+def test_planner_sees_an_unrolled_program_folded() -> None:
+    step = "        joined = torch.cat((x[{0}], h), dim=1)\n        h = F.linear(joined, self.weight)  # {0}\n"
+    steps = [step.format(at) for at in range(999)]
+    model = "class ModelNew(nn.Module):\n    def forward(self, x):\n" + "".join(steps) + "        return h.relu()\n"
+    text = planner_prompt(brief(program={"model_new.py": model}, kept=("r01",)), ROOM)
+    for needed in ("x[0], h", "x[1], h", "(997 more of the same 2 lines, with other numbers)\n        return h.relu()"):
+        assert needed in text, needed
+    assert "left out)" not in text
+    short = "class ModelNew(nn.Module):\n    def forward(self, x):\n" + "".join(steps[:20])
+    assert "of the same" not in planner_prompt(brief(program={"model_new.py": short}, kept=("r01",)), ROOM), "there is room"
 
 
 def test_planner_is_told_of_errors_that_come_back() -> None:

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers.prompt import PromptBudget, verifier_prompt
+from stitchcuda.engineers.tokens import TokenCounter
+from stitchcuda.nodes import search_docs
 from stitchcuda.nodes.brief import GIVEN_UP, structures_to_follow
-from stitchcuda.state import Attempt, Plan, Structure, Task
-from tests.engineers.briefs import ATTEMPT
+from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.documentation import Documented
+from stitchcuda.state import Attempt, Evidence, Plan, Review, State, Structure, Task
+from tests.engineers.briefs import ATTEMPT, NOT_BUILT
 from tests.graph.tiny import SIM, ScriptedEngineer, TinyHands, tiny_session
 
 GPU = SIM.model_copy(update={"target": "cuda", "measured": True})
@@ -20,9 +25,18 @@ TASK = Task(id="a", kind="region", title="task a", predicted_ms=0.2, structures=
 class Competing(ScriptedEngineer):
     """Its script says for each structure what its drafts are; "" for drafts that choose."""
 
+    def __init__(self, script: dict[str, list[str]], task: Task = TASK) -> None:
+        super().__init__(script)
+        self.task = task
+        self.reviewed: list[Assignment] = []
+
+    def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
+        self.reviewed.append(assignment)
+        return super().review(assignment, draft, evidence)
+
     def plan(self, brief: Brief) -> Plan:
         self.briefs.append(brief)
-        return Plan(version=0, tasks=(TASK,) if len(self.briefs) == 1 else ())
+        return Plan(version=0, tasks=(self.task,) if len(self.briefs) == 1 else ())
 
     def write(self, assignment: Assignment) -> Draft:
         self.assignments.append(assignment)
@@ -86,3 +100,35 @@ def test_a_task_without_structures_leaves_the_choice_to_the_coder() -> None:
     plain = TASK.model_copy(update={"structures": ()})
     assert structures_to_follow(plain, [], 3) == ()
     assert structures_to_follow(plain, drafted(("", False)), 3) == ()
+
+
+def test_a_draft_is_judged_by_what_its_structure_is_predicted_to_save(tmp_path: Path) -> None:
+    modest = (Structure(name="one", strategy="write one", predicted_ms=0.05), *STRUCTURES[1:])
+    competing = Competing({"one": ["saves 0.05"]}, TASK.model_copy(update={"structures": modest}))
+    session = tiny_session(tmp_path, "tiny", candidates=1)
+    session.run(engineer=competing, device="cuda", tools=TinyHands(GPU, timed=True))
+    (attempt,) = session.attempts()
+    assert (attempt.structure, attempt.predicted_ms, attempt.route) == ("one", 0.05, "next_task")
+    assert attempt.route_reason == "saves 0.0500 ms of 0.0500 ms predicted"
+    prompt = verifier_prompt(competing.reviewed[0], Draft(files={}), NOT_BUILT, PromptBudget(TokenCounter("unknown")))
+    assert "saves 0.05 ms" in prompt
+
+
+@pytest.mark.parametrize("candidates", [1, 2])
+def test_documentation_is_searched_by_the_error_of_the_same_structure(
+    tmp_path: Path, candidates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found is the error that was searched with."""
+
+    def found(state: State, context: Context, task: Task, about: str, error: str, review: object, draft: object) -> Documented:
+        return Documented(f"on {error}" if error else "on the task")
+
+    monkeypatch.setattr(search_docs, "search_for_draft", found)
+    script = {"one": ["build error"], "two": ["wrong", "saves 0.3"], "library": ["saves 0.1"]}
+    _, _, engineer = ran(tmp_path, script, candidates)
+    docs = {name: [given.docs for given in engineer.assignments if given.structure == name] for name in script}
+    errors = {"one": "expected a ';'", "two": "y is off by 0.25"}
+    again = [name for name in errors for found_then in docs[name][1:] if errors[name] in found_then]
+    assert [len(docs[name]) - 1 for name in errors] == [again.count("one"), again.count("two")]
+    assert "two" in again, "and it was tried again"
+    assert {docs[name][0] for name in errors} == {"on the task"}

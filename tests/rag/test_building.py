@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from langchain_core.documents import Document
 
-from stitchcuda import remedies
+from stitchcuda import __version__, remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.rag import add_documents, index_store
 from stitchcuda.rag.building import BuildProgress, Built, build
@@ -316,3 +317,11 @@ def test_damaged_parsed_headers_are_read_anew(small: Path) -> None:
     shutil.rmtree(discover().place)
     assert built().changed
     assert first("cublasLtRows") == "cublasLtRows"
+
+
+def test_a_checkout_that_is_not_installed_can_build(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert built().manifest.made_by == __version__

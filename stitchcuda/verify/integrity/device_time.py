@@ -21,9 +21,10 @@ import torch
 from torch._C import _profiler
 
 from stitchcuda import counts
+from stitchcuda.state import MOST_STEPS
 from stitchcuda.tools.build.kernel_names import base_name, classify, in_library
 from stitchcuda.tools.profile.system_profile import short_name
-from stitchcuda.verify.messages.program_requests import MOST_STEPS, CallWork, DeviceRecording, Row
+from stitchcuda.verify.messages.program_requests import CallWork, DeviceRecording, Row
 
 # Bound before a program is imported, so that it cannot replace them.
 _prepare = torch._C._autograd._prepare_profiler

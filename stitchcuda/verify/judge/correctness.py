@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.counts import counted
-from stitchcuda.state import CallStep, CheckResult, OutputError
+from stitchcuda.state import MOST_STEPS, CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
 from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, NUDGED, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
-from stitchcuda.verify.messages.program_requests import MOST_STEPS, CallWork, Step
+from stitchcuda.verify.messages.program_requests import CallWork, Step
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Trial
 

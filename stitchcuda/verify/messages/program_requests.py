@@ -24,7 +24,6 @@ Share = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)
 Row = tuple[str, Count, Count, Annotated[int, Field(strict=True)]]
 """Something that the device did: name, start in ns, duration in ns, stream."""
 
-MOST_STEPS = 300                           # of a call, that are reported
 
 Step = tuple[Literal["own", "vendor", "framework"], str, Count, str]
 """Something that a call ran: whose it is, its name, bytes that it moved (simulator) or ns (GPU), tensors that it was given."""

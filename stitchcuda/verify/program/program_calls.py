@@ -21,7 +21,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from stitchcuda.simulator import loaded_runtime
-from stitchcuda.state import Target
+from stitchcuda.state import MOST_STEPS, Target
 from stitchcuda.verify.inputs import draw_seeds, timed_contents
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.byte_traffic import (
@@ -37,7 +37,6 @@ from stitchcuda.verify.integrity.call_effects import CallEffects, generators_dig
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
 from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.program_requests import (
-    MOST_STEPS,
     Called,
     CallProgram,
     GradientMode,
