@@ -383,13 +383,13 @@ def test_advice_is_for_the_target() -> None:
 def test_a_repair_shows_the_defect_and_its_file_whole_and_asks_for_nothing_else() -> None:
     kernel = "".join(f"float v{at} = x[{at}] * scale;\n" for at in range(300))
     program = PROGRAM | {"kernels/long.cu": kernel}
-    defect = "kernels/long.cu line 7 reads what another block writes. " + "Its check cannot see that. " * 40 + "Put a fence there."
+    defect = "kernels/long.cu line 7 reads what other blocks write. " + "No check sees that. " * 40 + "Put a fence there."
     review = Review(bottleneck="a race", suggestion="use more registers", route="code", defect=defect)
     about = brief(defects=("gelu #0: kernels/long.cu line 7",), suggestions=("gelu #0: unroll",))
     draft = Draft(files=program, note="a try")
     text = coder_prompt(assignment(about, program=program, last=draft, review=review, evidence=RIGHT), ROOM)
     assert text.count(defect) == 1
     assert kernel.rstrip() in text
-    assert all(left_out not in text for left_out in ("use more registers", "unroll", "Think first", "Defects that reviews named"))
+    assert all(gone not in text for gone in ("use more registers", "unroll", "Think first", "Defects that reviews named"))
     other = assignment(about, last=draft, review=review, evidence=WRONG)  # it is not the program now
     assert "use more registers" in coder_prompt(other, ROOM)
