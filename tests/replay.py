@@ -65,7 +65,6 @@ class Recording:
             home.store.put(text.encode())
         return home.create(self.record.model_copy(update={"reference": reference, "source": reference}))
 
-
     def evidence(self, program: Path) -> Evidence | None:
         """What the tools said of the program in this folder. One that was not seen before is that of the ledger's next attempt;
         None when there is none."""
@@ -77,6 +76,7 @@ class Recording:
             self._evidence[program.name] = Evidence.model_validate(self.data["evidence"][attempt["program"]])
             if attempt["engineer"] == "builtin":
                 self._rename(self.data["programs"][attempt["program"]], program)
+            self._printed = (program / "model_new.py").read_text()
         return self._evidence[program.name]
 
     def knows(self, program: Path) -> bool:
@@ -86,8 +86,8 @@ class Recording:
         """A model's reply with the names and digests that the printed kernels have now."""
         for then, now in self._renamed.items():
             reply = re.sub(rf"\b{then}(?=\b|_(?:kernel|launch|binding)\b)", now, reply)
-        for name, digest in _digests(self._printed).items() if self._renamed else ():
-            reply = re.sub(rf'("{name}", "{name}", ")[0-9a-f]+"', rf'\g<1>{digest}"', reply)
+        for name, digest in _digests(self._printed).items():
+            reply = re.sub(rf'("{name}", "\w+", ")[0-9a-f]+"', rf'\g<1>{digest}"', reply)
         return reply
 
     def _rename(self, files: Sequence[str], program: Path) -> None:
@@ -96,7 +96,6 @@ class Recording:
         then = {name.rpartition("_")[2]: name for path in files if (name := Path(path).stem) and path.endswith(".cu")}
         assert now.keys() == then.keys(), "a printed program has kernels for the regions that it had"
         self._renamed = {then[region]: now[region] for region in then}
-        self._printed = (program / "model_new.py").read_text()
 
 
 def _digests(model: str) -> dict[str, str]:

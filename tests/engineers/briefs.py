@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.compiler.regions.present import describe_program
 from stitchcuda.engineers import Assignment, Brief, Files
@@ -29,6 +31,8 @@ DEVICE = DeviceFacts(
     tflops={"bfloat16": 790.0},
     launch_us=4.0,
 )
+LONG = "\n".join(f"# {string.ascii_letters[number % 52] * (1 + number // 52)}" for number in range(1500))
+"""A reference that does not fit, whose lines differ by more than numbers."""
 REFERENCE = "class Model(torch.nn.Module):\n    # the reference's own words\n    ..."
 PROGRAM: Files = {"model_new.py": "class ModelNew: ...\n", "program.json": '{"format": 1, "tasks": []}\n'}
 

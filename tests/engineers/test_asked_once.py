@@ -15,7 +15,7 @@ from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, ReplyPending, Unavailable
 from stitchcuda.state import Settings, Usage
 from stitchcuda.store import FolderStore
-from tests.engineers.briefs import PROGRAM, RIGHT, assignment, brief
+from tests.engineers.briefs import LONG, PROGRAM, RIGHT, assignment, brief
 from tests.engineers.metered_chats import PLAN, block, by_role, hired, paid_once
 from tests.engineers.protocol_server import Failure, Request, serve
 
@@ -53,7 +53,7 @@ def test_another_process_is_given_what_was_answered(tmp_path: Path) -> None:
 
 def test_what_a_server_counts_changes_no_prompt(tmp_path: Path) -> None:
     """Long texts are shortened by an estimate; one that is corrected by replies would differ in a process that has had none."""
-    long = brief(reference="\n".join(f"# line {number} of a long reference" for number in range(2000)), about="1" * 16)
+    long = brief(reference=LONG, about="1" * 16)
     task = assignment(long, about="2" * 16, program=FILES)
     with serve(by_role, bytes_per_token=1.3) as server:
         first = hired(tmp_path, server)
@@ -66,7 +66,7 @@ def test_what_a_server_counts_changes_no_prompt(tmp_path: Path) -> None:
 
 
 def test_a_prompt_that_was_too_long_is_not_sent_again(tmp_path: Path) -> None:
-    long = brief(reference="\n".join(f"# line {number}" for number in range(3000)), about="1" * 16)
+    long = brief(reference=LONG, about="1" * 16)
     with serve(lambda request: TOO_LONG if len(request.prompt) > 11_000 else json.dumps(PLAN)) as server:
         plan = hired(tmp_path, server).engineer.plan(long)
         asked = len(server.requests)

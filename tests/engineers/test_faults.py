@@ -16,7 +16,7 @@ import pytest
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Usage
-from tests.engineers.briefs import brief
+from tests.engineers.briefs import LONG, brief
 from tests.engineers.metered_chats import PLAN, assert_one_sentence, by_role, hired, once, paid_once
 from tests.engineers.protocol_server import Failure, serve
 from tests.engineers.protocols import Reply
@@ -135,7 +135,7 @@ def test_an_answer_that_breaks_off(tmp_path: Path, fault: Reply, options: dict[s
 
 
 def test_a_prompt_that_is_too_long_is_shortened_twice(tmp_path: Path) -> None:
-    long = brief(reference="\n".join(f"# line {number}" for number in range(3000)))
+    long = brief(reference=LONG)
     with serve(lambda request: TOO_LONG) as server:
         tools = hired(tmp_path, server)
         with pytest.raises(Unavailable, match="cannot take a prompt as planner even when it is shortened") as caught:

@@ -25,6 +25,7 @@ class Seeing:
     """Implements `engineers.Look`."""
 
     tools = ("compile", "check", "bench", "profile", "docs")
+    gpu_s = 0.0
 
     def __init__(self) -> None:
         self.compiled: list[Files] = []

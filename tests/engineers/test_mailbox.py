@@ -421,6 +421,7 @@ class Compiler:
     """What a coder may look at, counting; it says something else each time, as another machine may."""
 
     tools = ("compile", "docs")
+    gpu_s = 0.0
 
     def __init__(self) -> None:
         self.asked: list[str] = []
