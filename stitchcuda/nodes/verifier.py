@@ -113,7 +113,7 @@ def _make_attempt(
     missed_goal = _goal_missed(context, attempt)
     followed = rules.follow_review(standing, verdict, review, kept=keep.kept, goal_missed=missed_goal)
     reason = followed.reason if keep.kept or not standing.correct else f"{followed.reason}; not kept: {keep.reason}"
-    stored = review.model_copy(update={"route": followed.route, "overruled": _overruled(review, followed), "defect": defect})
+    stored = review.model_copy(update={"route": followed.route, "overruled": _overruled(review, followed)})
     attempt = attempt.model_copy(update={
         "review": context.save(stored), "kept": keep.kept, "route": followed.route, "route_reason": reason, "defect": defect,
     })  # fmt: skip

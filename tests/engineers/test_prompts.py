@@ -392,4 +392,4 @@ def test_a_repair_shows_the_defect_and_its_file_whole_and_asks_for_nothing_else(
     assert kernel.rstrip() in text
     assert all(gone not in text for gone in ("use more registers", "unroll", "Think first", "Defects that reviews named"))
     other = assignment(about, last=draft, review=review, evidence=WRONG)  # it is not the program now
-    assert "use more registers" in coder_prompt(other, ROOM)
+    assert all(said in coder_prompt(other, ROOM) for said in ("use more registers", "Defect: kernels/long.cu line 7"))
