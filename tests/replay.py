@@ -49,7 +49,7 @@ class Recording:
         self.record = SessionRecord.model_validate(self.data["session"])
         self.baseline = Baseline.model_validate(self.data["baseline"])
         self._evidence: dict[str, Evidence] = {}  # by the name of a program's folder
-        self._printed = ""
+        self._newest = ""                         # model_new.py of the program that was looked at last
         self._renamed: dict[str, str] = {}        # printed kernels: their names and digests then and now
 
     @property
@@ -76,19 +76,26 @@ class Recording:
             self._evidence[program.name] = Evidence.model_validate(self.data["evidence"][attempt["program"]])
             if attempt["engineer"] == "builtin":
                 self._rename(self.data["programs"][attempt["program"]], program)
-            self._printed = (program / "model_new.py").read_text()
+            self._newest = (program / "model_new.py").read_text()
         return self._evidence[program.name]
 
     def knows(self, program: Path) -> bool:
         return program.name in self._evidence
 
-    def in_words_of_now(self, reply: str) -> str:
-        """A model's reply with the names and digests that the printed kernels have now."""
+    def in_words_of_now(self, reply: str, asked: str = "") -> str:
+        """A model's reply with the names that the printed kernels have now, and in what it searches for the digests that the
+        request or the newest program shows: they were not filled in when it was recorded."""
         for then, now in self._renamed.items():
             reply = re.sub(rf"\b{then}(?=\b|_(?:kernel|launch|binding)\b)", now, reply)
-        for name, digest in _digests(self._printed).items():
-            reply = re.sub(rf'("{name}", "\w+", ")[0-9a-f]+"', rf'\g<1>{digest}"', reply)
-        return reply
+        digests = _digests(self._newest) | _digests(asked)
+
+        def row(match: re.Match[str]) -> str:
+            return f'{match[1]}{digests.get(match[2], match[3])}"'
+
+        def search(match: re.Match[str]) -> str:
+            return re.sub(r'(\("(\w+)", "\w+", ")([0-9a-f]+)"', row, match[0])
+
+        return re.sub(r"^<<<<<<< SEARCH$.*?^=======$", search, reply, flags=re.DOTALL | re.MULTILINE)
 
     def _rename(self, files: Sequence[str], program: Path) -> None:
         """Notes which kernels of a printed program had other names when it was recorded: they end with their region's id."""
@@ -119,7 +126,7 @@ class RecordedReplies:
         if place not in self._replies:
             raise ReplyPending(place)
         answer = ChatAnswer.model_validate(self._replies[place])
-        text = self._recording.in_words_of_now(answer.text)
+        text = self._recording.in_words_of_now(answer.text, "\n".join(message.text for message in ask.messages))
         if ask.role == "verifier":         # it was recorded when nobody followed a review's route
             text = re.sub(r'("route"\s*:\s*)"(?:replan|done)"', r'\1"next_task"', text)
         return answer.model_copy(update={"text": text})
