@@ -157,9 +157,10 @@ def test_recorded_sessions_have_reports(path: Path, tmp_path: Path) -> None:
     page = Page(found)
     sound(page)
     assert len(found) < 3_000_000
-    assert set(page.drawings) >= {"best", "savings", "timeline", "peaks", "shares"}
+    counters = session.outcome().tier == "measured"  # Nsight Compute's reports could be read where it was recorded
+    assert set(page.drawings) >= {"best", "savings", "shares"} | ({"timeline", "peaks"} if counters else set())
     assert ("parked" in page.text) is (session.status == "parked")
-    assert re.search(r"\d\.\d\d× over eager on NVIDIA H200, measured", page.text)
+    assert re.search(rf"\d\.\d\d× over eager on NVIDIA H200, {'measured' if counters else 'timed'}", page.text)
 
 
 def test_hostile_text_is_shown_and_never_acts(tmp_path: Path) -> None:
