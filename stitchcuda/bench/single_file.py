@@ -47,10 +47,9 @@ def unpacked() -> Path:
     return folder
 
 
-def imported(name: str):
-    """A module of FILES."""
-    file = unpacked() / f"{{name}}.py"
-    spec = importlib.util.spec_from_file_location(f"stitchcuda_{{name}}_{{file.parent.name}}", file)
+def imported(folder: Path, name: str):
+    """A module in the folder."""
+    spec = importlib.util.spec_from_file_location(f"stitchcuda_{{name}}_{{folder.name}}", folder / f"{{name}}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -61,8 +60,9 @@ class ModelNew(torch.nn.Module):
 
     def __init__(self, *arguments, **named):
         super().__init__()
-        reference = imported("reference").Model(*arguments, **named)
-        self.program = imported("model_new").ModelNew(*arguments, **named)
+        folder = unpacked()
+        reference = imported(folder, "reference").Model(*arguments, **named)
+        self.program = imported(folder, "model_new").ModelNew(*arguments, **named)
         self.program.load_state_dict(reference.state_dict())
 
     def forward(self, *inputs):
@@ -74,7 +74,8 @@ def single_file(name: str, program: Path, reference: Path) -> str:
     """Returns the text of one file for a program (a folder, or one file) and its reference. Raises `BadInput`."""
     parts = {"reference.py": reference, "model_new.py": program / "model_new.py" if program.is_dir() else program}
     if program.is_dir():
-        parts |= {str(file.relative_to(program)): file for file in sorted(program.rglob("*")) if _belongs(file, program)}
+        kernels = sorted(file for file in (program / "kernels").rglob("*") if file.is_file())
+        parts |= {str(file.relative_to(program)): file for file in kernels}
     try:
         texts = {file: path.read_text() for file, path in parts.items()}
     except (OSError, UnicodeDecodeError) as error:
@@ -105,10 +106,6 @@ def write_single_files(folder: Path, into: Path) -> list[Path]:
     return [into / name for name in texts]
 
 
-def _belongs(file: Path, program: Path) -> bool:
-    return file.is_file() and file.relative_to(program).parts[0] == "kernels"
-
-
 def _file_name(problem: str) -> str:
     match = re.match(r"level(\d+)-(\d+)_", problem)
     return f"level_{match[1]}_problem_{match[2]}_sample_0_kernel.py" if match else f"{problem}.py"
@@ -117,6 +114,5 @@ def _file_name(problem: str) -> str:
 def _literal(text: str) -> str:
     """A Python literal of a text, readable where the text allows it."""
     if "\\" in text or "'''" in text or text.endswith("'") or "\r" in text:
-        lines = text.splitlines(keepends=True) or [""]
-        return "(\n" + "\n".join(f"        {line!r}" for line in lines) + "\n    )"
+        return "(\n" + "\n".join(f"        {line!r}" for line in text.splitlines(keepends=True)) + "\n    )"
     return f"'''{text}'''"

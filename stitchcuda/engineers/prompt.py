@@ -401,8 +401,8 @@ def _claim(assignment: Assignment) -> str:
     cost model."""
     brief, task = assignment.brief, assignment.task
     text = task_claim(task.predicted_by(assignment.structure), assignment.plan.claimed)
-    chosen = [region for region in brief.regions if region.id in assignment.task.regions]
-    if brief.present is None or not chosen or not assignment.plan.claimed or assignment.task.id in assignment.kept:
+    chosen = [region for region in brief.regions if region.id in task.regions]
+    if brief.present is None or not chosen or not assignment.plan.claimed or task.id in assignment.kept:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
     most = max(0.0, most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision))

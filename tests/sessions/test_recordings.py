@@ -30,16 +30,16 @@ def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Pat
     # Some sessions were ended by a lowered budget before their last attempt was reviewed: a replay waits for that review.
     last = recording.ledger[-1]["id"]
     waits = session.outcome().stop_reason == f"waits for a reply to verifier-{last}-0"
-    then = recording.ledger[:-1] if waits else recording.ledger
-    assert [one["id"] for one in ledger] == [one["id"] for one in then]
+    reviewed = recording.ledger[:-1] if waits else recording.ledger
+    assert [one["id"] for one in ledger] == [one["id"] for one in reviewed]
     printed = {one: set(get_tree(home.store, one)) for one in (one["program"] for one in ledger)}
-    for one, recorded in zip(ledger, then, strict=True):
+    for one, recorded in zip(ledger, reviewed, strict=True):
         other = Attempt.model_validate(recorded).model_dump(mode="json")  # with what attempts had not when it was recorded
         kernels = {recording.in_words_of_now(path) for path in recording.data["programs"][other["program"]]}
         assert printed[one["program"]] == kernels
-        cut = ["defect", "route_reason"] if other["defect"] else []
+        longer = ["defect", "route_reason"] if other["defect"] else []
         assert one["defect"].startswith(other["defect"].rstrip("…").rstrip())
-        for name in ("review", "evidence", "base", "program", *(["note"] if one["engineer"] == "builtin" else []), *cut):
+        for name in ("review", "evidence", "base", "program", *(["note"] if one["engineer"] == "builtin" else []), *longer):
             del one[name], other[name]  # how programs are printed may change, and how much of a verifier's words is kept
         assert one == {name: pytest.approx(value) if isinstance(value, float) else value for name, value in other.items()}
     assert {ask.role for ask in replies.asked} == {"planner", "coder", "verifier"}

@@ -53,7 +53,7 @@ def state_tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
     if stitches:
         rows = []
         for stitch in stitches:
-            digest = source_digest(stitch.source.cuda, stitch.source.binding)[:8]
+            digest = source_digest(stitch.source.cuda, stitch.source.binding)
             rows.append(f'("{stitch.source.name}", "{stitch.kernel.name}", "{digest}"),')
         tables.append(_table("KERNELS", rows, "files, function, digest of the sources"))
     return tables

@@ -27,8 +27,8 @@ _LARGEST = 2**31 - 1
 
 
 def source_digest(*texts: str) -> str:
-    """Returns the SHA-256 of a kernel's files in hex; its first 8 digits are part of the built library's name."""
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    """Returns the first 8 hexadecimal digits of the SHA-256 of a kernel's files: part of the built library's name."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 def with_digests(model: str, files: Mapping[str, str | bytes]) -> str:
@@ -44,7 +44,7 @@ def with_digests(model: str, files: Mapping[str, str | bytes]) -> str:
             return match[0]
         headers = [str(files[path]) for path in sorted(files) if path.endswith((".cuh", ".h", ".hpp"))]
         used = headers if '#include "' in cuda + binding else []
-        return f'{match["head"]}"{source_digest(cuda, binding, *used)[:8]}"'
+        return f'{match["head"]}"{source_digest(cuda, binding, *used)}"'
 
     def table(match: re.Match[str]) -> str:
         return re.sub(r'(?P<head>\(\s*"(?P<file>\w+)",\s*"\w+",\s*)"[^"\n]*"', row, match[0])
