@@ -356,6 +356,7 @@ class Review(Record):
     overruled: str = ""                    # the proposed route and the rule that forbade it; "" if it was followed
     skipped: str = ""                      # why no engineer was asked; "" if one was
     whole: bool = False                    # the whole program was reviewed, not the attempt's change alone
+    settled: tuple[str, ...] = ()          # suggestions of earlier reviews, as its request listed them, that are closed now
 
 
 class Usage(Record):
@@ -426,6 +427,7 @@ class Attempt(Record):
     beside: bool = False                   # a candidate whose step went on with another one
     edited: bool = False                   # a person edited the draft before it was built
     defect: str = ""                       # a mistake that its review names although the tools found it correct
+    unreviewed: str = ""                   # why the review that it should have had was not given; "" if none is missing
 
     @property
     def claimed(self) -> bool:

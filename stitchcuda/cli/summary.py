@@ -18,6 +18,8 @@ from rich.text import Text
 
 from stitchcuda.compiler.regions.floor import Floor, region_floors
 from stitchcuda.counts import counted
+from stitchcuda.engineers.attempt_history import saved_by
+from stitchcuda.engineers.review_findings import list_open
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.report_text import describe_spending, gain_over_start, verdict_grounds
 from stitchcuda.rag.excerpts import is_citation
@@ -45,6 +47,8 @@ def summary(session: Session, *, shown: bool = False) -> str:
     device = baseline.device.name if baseline else "this device"
     lines = [f"{headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else headline(outcome)]
     lines += _kept_tasks(session)
+    if outcome.status in ("done", "nothing_to_do"):
+        lines += [f"open:    {line}" for line in list_open(session.reviewed())]
     if final is not None and final.check is not None:
         lines.append(f"rests on: {verdict_grounds(final, final.check, session.settings.precision)}")
     kept = [attempt for attempt in session.attempts() if attempt.kept]
@@ -63,14 +67,16 @@ def summary(session: Session, *, shown: bool = False) -> str:
 def _kept_tasks(session: Session) -> list[str]:
     """One line for each task in the program, in the order in which they were stitched."""
     kept = session.state().get("tasks_kept", ())
-    attempts = {attempt.task: attempt for attempt in session.attempts() if attempt.kept}
+    accepted = [attempt for attempt in session.attempts() if attempt.kept]
+    attempts = {attempt.task: attempt for attempt in accepted}
     titles = {task.id: task.title for task in session.plan.tasks} if session.plan else {}
     lines = []
     for task in kept:
         attempt = attempts.get(task)
         if attempt is None:
             continue
-        saved = f"saved {milliseconds(attempt.saving_ms)}" if attempt.saving_ms is not None else ""
+        saving = saved_by(accepted, task)
+        saved = f"saved {milliseconds(saving)}" if saving is not None else ""
         predicted = f"{'claims' if attempt.claimed else 'predicted'} to save {milliseconds(attempt.predicted_ms)}"
         lines.append(f"  + {task}: {titles.get(task, 'from an earlier plan')}; {saved or predicted}")
     return lines

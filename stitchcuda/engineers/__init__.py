@@ -14,7 +14,7 @@ from typing import Protocol
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.regions.present import PresentProgram
-from stitchcuda.state import Attempt, Baseline, CallStep, Evidence, Plan, Region, Review, Settings, Task
+from stitchcuda.state import Attempt, Baseline, CallStep, Evidence, Plan, Region, Review, Route, Settings, Task
 
 Files = dict[str, str | bytes]
 """A program: path relative to its folder → text. Only `constants.safetensors` is bytes."""
@@ -73,6 +73,20 @@ class Look(Protocol):
 
 
 @dataclass(frozen=True)
+class RouteChoice:
+    """What a review of one attempt may propose. `follows` is the route that the session takes if the review proposes nothing
+    else, `because` says why; `others` are the routes that it takes if they are proposed."""
+
+    follows: Route
+    because: str
+    others: tuple[Route, ...]
+    no_code: str = ""                    # why proposing another round of the task has no effect; "" if it has one
+    ends: str = ""                       # why the session ends with this attempt, whatever is proposed; "" if it does not
+    made: int = 0                        # attempts of the session, with this one
+    left: int = 0
+
+
+@dataclass(frozen=True)
 class Assignment:
     """What a coder is given: one task, the verified program to start from, and the earlier attempts at this task."""
 
@@ -93,6 +107,7 @@ class Assignment:
     structure: str = ""                  # the name of the task's structure that this draft follows; "": the coder chooses
     look: Look | None = None
     started_from: Files | None = None    # a review is of all that changed since this program; None: since `program`
+    choice: RouteChoice | None = None    # what its review may propose; None: it is not to be reviewed
 
     @property
     def remaining(self) -> tuple[Task, ...]:

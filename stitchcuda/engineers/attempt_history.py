@@ -62,6 +62,13 @@ def describe_history(earlier: Sequence[tuple[Attempt, Review]]) -> str:
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
+def saved_by(kept: Sequence[Attempt], task: str) -> float | None:
+    """Returns what a task saved as a whole, in ms: the sum over its kept attempts, each timed against the program before it.
+    None where none was timed."""
+    timed = [attempt.saving_ms for attempt in kept if attempt.task == task and attempt.saving_ms is not None]
+    return sum(timed) if timed else None
+
+
 def find_recurring_errors(history: Sequence[Attempt]) -> list[Recurring]:
     """Returns the errors that occurred at least twice, the most frequent first; at most four."""
     times = Counter(attempt.fingerprint for attempt in history if attempt.fingerprint)

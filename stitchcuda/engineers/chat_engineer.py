@@ -27,6 +27,9 @@ from stitchcuda.engineers.prompt import (
     LOOK_LIMITS,
     LOOKED,
     LOOKS,
+    MOST,
+    REVIEW_LOOKED,
+    REVIEW_LOOKS,
     PromptBudget,
     coder_prompt,
     look_results,
@@ -35,7 +38,7 @@ from stitchcuda.engineers.prompt import (
     shorten_conversation,
     verifier_prompt,
 )
-from stitchcuda.engineers.reply import Malformed, PlannedTask, PlanReply, Reply, ReviewReply
+from stitchcuda.engineers.reply import NOTHING, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Structure, Task
 
@@ -53,7 +56,6 @@ CITATIONS = 8
 FORMS = {"compile": "compile", "check": "check", "bench": "bench [KERNEL]", "profile": "profile KERNEL", "docs": "docs QUERY"}
 NO_LOOKS = "Hand in your draft now. Files that you wrote beside a look are kept: an answer without blocks hands them in."
 MOST_STRUCTURES = 3                        # of one task
-NO_DEFECT = ("", "none", "no", "n/a", "empty")  # what models write where nothing is to be written
 MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
@@ -114,21 +116,40 @@ class ChatEngineer:
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
         (chat,) = self._chats["verifier"]
 
+        looked = 0
+
         def read(text: str) -> ReviewReply:
             reply = ReviewReply.from_text(text)
+            if reply.read and looked < REVIEW_LOOKS:
+                return reply               # it answers when it has seen them
             if not reply.bottleneck.strip() or not reply.suggestion.strip():
                 raise Malformed("`bottleneck` and `suggestion` must not be empty")
             return reply
 
-        conversation = _Conversation(chat, "verifier", assignment.about)
-        reply = conversation.run(lambda budget: verifier_prompt(assignment, draft, evidence, budget), ReviewReply, read)
+        def look(reply: ReviewReply) -> Looking | None:
+            nonlocal looked
+            if not reply.read or looked == REVIEW_LOOKS:
+                return None                # what it wrote beside a request for more is its review
+            looked += 1
+            found = [_read_file(asked.strip().removeprefix("read "), draft.files) for asked in reply.read[:MOST_LOOKED_AT]]
+            return Looking(lambda: ("\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found), 0.0), "")
+
+        def render(budget: PromptBudget) -> str:
+            nonlocal looked
+            looked = 0
+            return verifier_prompt(assignment, draft, evidence, budget)
+
+        conversation = _Conversation(chat, "verifier", assignment.about, looks=REVIEW_LOOKS, most=REVIEW_LOOKED)
+        reply = conversation.run(render, ReviewReply, read, look)
+        listed = assignment.brief.suggestions
         return Review(
             bottleneck=_shortened(reply.bottleneck, SENTENCE),
             suggestion=_shortened(reply.suggestion, PARAGRAPH),
             route=reply.route,
             citations=tuple(_shortened(citation, SENTENCE) for citation in reply.citations[:CITATIONS]),
             expected_gain=_shortened(reply.expected_gain, SENTENCE),
-            defect="" if reply.defect.strip().lower().rstrip(".") in NO_DEFECT else _shortened(reply.defect, PARAGRAPH),
+            defect="" if reply.defect.strip().lower().rstrip(".") in NOTHING else _shortened(reply.defect, PARAGRAPH),
+            settled=tuple(listed[number - 1] for number in dict.fromkeys(reply.settled) if 0 < number <= len(listed)),
         )
 
 
@@ -142,10 +163,12 @@ class Looking:
 
 
 class _Conversation:
-    """The turns of one role about one plan or attempt. Calls are numbered: a node that runs again finds their replies so."""
+    """The turns of one role about one plan or attempt. Calls are numbered: a node that runs again finds their replies so.
+    `looks`: how often it may look something up; `most`: tokens of a request with what was looked up."""
 
-    def __init__(self, chat: MeteredChat, role: Role, about: str) -> None:
+    def __init__(self, chat: MeteredChat, role: Role, about: str, *, looks: int = LOOKS, most: int = MOST) -> None:
         self._chat, self._role, self._about = chat, role, about
+        self._looks, self._most = looks, most
         self._ordinal = 0
 
     def run(
@@ -182,7 +205,7 @@ class _Conversation:
             try:
                 parsed = read(_usable_text(answer))
                 todo = look(parsed)
-                if todo is not None and looks == LOOKS:
+                if todo is not None and looks == self._looks:
                     raise Malformed(f"it looked {looks} times, and no look is left", NO_LOOKS)
             except Malformed as error:
                 repairs += 1
@@ -199,12 +222,13 @@ class _Conversation:
             if todo is None:
                 return parsed
             looks += 1
-            seen = self._chat.transcript.record_look(f"look-{self._about}-{self._ordinal}", todo.carry_out)
+            whose = self._about if self._role == "coder" else f"{self._role}-{self._about}"
+            seen = self._chat.transcript.record_look(f"look-{whose}-{self._ordinal}", todo.carry_out)
             budget = PromptBudget(self._chat.counter, scale)
             messages.append(Message("assistant", answer.text))
-            results = look_results(seen, LOOKS - looks, budget, room_for_look(messages, budget))
+            results = look_results(seen, self._looks - looks, budget, room_for_look(messages, budget, self._most))
             results += f"\n{todo.kept}" if todo.kept else ""
-            messages = shorten_conversation([*messages, Message("user", results)], budget)
+            messages = shorten_conversation([*messages, Message("user", results)], budget, self._most)
 
 
 def _usable_text(answer: ChatAnswer) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stitchcuda.counts import counted
-from stitchcuda.engineers.attempt_history import milliseconds
+from stitchcuda.engineers.attempt_history import milliseconds, saved_by
 from stitchcuda.state import Attempt, Plan, Task
 
 
@@ -61,7 +61,8 @@ def _branch(plan: Plan, task: Task, name: str, tried: Sequence[Attempt], *, done
     mine = [attempt for attempt in tried if attempt.structure == name]
     timed = [attempt for attempt in mine if attempt.saving_ms is not None]
     kept = [attempt for attempt in mine if attempt.kept]
-    best = max(kept or timed, key=lambda attempt: attempt.saving_ms or 0.0, default=None)
+    best = kept[-1] if kept else max(timed, key=lambda attempt: attempt.saving_ms or 0.0, default=None)
+    saving = saved_by(kept, task.id) if kept else best.saving_ms if best else None
     winner = next((attempt for attempt in reversed(tried) if attempt.kept), None)
     why, holds = "", winner is not None and winner.structure == name
     if kept and not holds and winner is not None:
@@ -74,7 +75,7 @@ def _branch(plan: Plan, task: Task, name: str, tried: Sequence[Attempt], *, done
     fate = "kept" if holds else "not tried" if not mine else "left" if kept or done or mine[-1].beside else "open"
     return Branch(
         plan=plan.version, task=task.id, structure=name, expected_ms=task.predicted_by(name), claimed=plan.claimed,
-        attempts=len(mine), saving_ms=best.saving_ms if best else None, program_ms=best.program_ms if best else None,
+        attempts=len(mine), saving_ms=saving, program_ms=best.program_ms if best else None,
         fate=fate, why=why,
     )  # fmt: skip
 

@@ -38,11 +38,11 @@ from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_err
 from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.engineers.plan_tree import plan_tree_text
 from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
-from stitchcuda.engineers.program_changes import describe_changes
+from stitchcuda.engineers.program_changes import KERNELS, ShownChanges, describe_changes
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, list_files, program_text
 from stitchcuda.engineers.task_text import task_text, tensor_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region, Task, TensorSpec
+from stitchcuda.state import Evidence, Policy, Precision, Region, Route, Task, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {
     "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
@@ -73,18 +73,28 @@ MENDS = (
     "go by the declarations of the names in the error: what they take and return",
 )
 """What each of several candidates that mend the same error is asked to favour."""
+ROUTES: dict[Route, str] = {
+    "code": "one more round of this task, which repairs your `defect`: name it",
+    "replan": "the plan's model of the program is wrong",
+    "next_task": "leave this task",
+    "done": "nothing that is left is worth it: the session ends",
+}
+"""What a review proposes by each route."""
 GROWTHS = 3                                # tries to use up the tokens that a coder's prompt has left
 LOOKED = "### look: "                      # separates the results of one look as they are recorded
 HEADING = "### "                           # of each result as a coder reads it
 LEAST_LOOK, LOOK_FRAME = 600, 400          # tokens: what a look may show at least; what stands around results
 LOOKS = 4
 """How often a coder may look things up before it writes."""
+REVIEW_LOOKS, REVIEW_LOOKED = 2, 46_000     # how often a reviewer may read files, and tokens of its request with them
 LOOK_LIMITS = {"check": 3, "bench": 3}
 """How often a coder may use a tool that runs its draft, before it hands the draft in."""
 MOST_TASKS = 6
 MOST_TENSORS = 12                          # of a region that are shown
+SUGGESTED = 320                            # characters of an open suggestion in a request for a review
 NAMED = 160                                # characters of a region for which there is only one line
 MOST = 23_500                              # tokens of a prompt
+REVIEW_MOST = 36_000                       # of a review, so that the kernels that changed are whole
 FIRST_MOST, AGAIN_MOST = 12_000, 18_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
 
 SHARES = {
@@ -148,15 +158,25 @@ def coder_prompt(assignment: Assignment, budget: PromptBudget) -> str:
 
 
 def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
-    """Returns the prompt that asks for a review of `draft` by its evidence."""
-    return _render_within(budget, lambda budget: _verifier(assignment, draft, evidence, budget))
+    """Returns the prompt that asks for a review of `draft` by its evidence; below REVIEW_MOST tokens times `budget.scale`. What
+    its sections leave over goes to what changed, so that kernels are whole."""
+    changed = 0
+
+    def render(budget: PromptBudget) -> str:
+        return _verifier(assignment, draft, evidence, replace(budget, beyond=changed))
+
+    text = _render_within(budget, render, REVIEW_MOST)
+    target = int(REVIEW_MOST * budget.scale)
+    changed = max(0, target - budget.counter.count(text))
+    more = render(budget)
+    return more if budget.counter.count(more) <= target else text
 
 
-def _render_within(budget: PromptBudget, render: Callable[[PromptBudget], str]) -> str:
-    """Renders within MOST tokens: where the fixed text leaves too little, all sections shrink together."""
+def _render_within(budget: PromptBudget, render: Callable[[PromptBudget], str], most: int = MOST) -> str:
+    """Renders within `most` tokens: where the fixed text leaves too little, all sections shrink together."""
     text = render(budget)
     for part in (0.85, 0.7, 0.55, 0.4):
-        if budget.counter.count(text) <= MOST * budget.scale:
+        if budget.counter.count(text) <= most * budget.scale:
             return text
         text = render(PromptBudget(budget.counter, budget.scale * part))
     return text
@@ -288,10 +308,15 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
             "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
             "tried": budget.fit(describe_history(assignment.earlier), "tried"),
             "since": since,
-            "changed": changed,
+            "changed": changed.text,
+            "cut": changed.cut,
             "whole": assignment.started_from is not None,
             "remaining": assignment.remaining,
             "claimed": assignment.plan.claimed,
+            "listed": [shorten_line(suggestion, SUGGESTED) for suggestion in assignment.brief.suggestions],
+            "choice": assignment.choice,
+            "meanings": ROUTES,
+            "reads": REVIEW_LOOKS,
             "draft": draft,
             "ordinal": assignment.ordinal + 1,
             "docs": budget.fit(assignment.docs, "docs"),
@@ -299,30 +324,36 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
     )
 
 
-def _review_changes(assignment: Assignment, draft: Draft, budget: PromptBudget) -> tuple[str, str]:
+def _review_changes(assignment: Assignment, draft: Draft, budget: PromptBudget) -> tuple[str, ShownChanges]:
     """Returns since when, and what `draft` changed: since the last draft or the program before the task, whichever is the
-    shorter text; all since the model started in a review of the whole program, unless the last draft was reviewed so."""
-    tokens, last = budget.tokens("changed"), assignment.last
+    shorter text; all since the model started in a review of the whole program, unless the last draft was reviewed so. Kernels
+    of this task that the last draft has as well are shown too."""
+    tokens, last, whole = budget.tokens("changed") + budget.beyond, assignment.last, assignment.started_from is not None
 
-    def changes(before: Files) -> str:
-        return describe_changes(before, draft.files, tokens, budget.counter)
+    def changes(before: Files, after: Files, left: int = tokens) -> ShownChanges:
+        return describe_changes(before, after, left, budget.counter, entry=whole)
 
-    since_last = changes(last.files) if last else ""
+    since_last = changes(last.files, draft.files) if last else ShownChanges("", ())
     if assignment.started_from is not None and not (last and assignment.review and assignment.review.whole):
-        return "since the model started", changes(assignment.started_from)
-    since_program = changes(assignment.program)
-    if last is None or len(since_program) <= len(since_last):
+        return "since the model started", changes(assignment.started_from, draft.files)
+    since_program = changes(assignment.program, draft.files)
+    if last is None or len(since_program.text) <= len(since_last.text):
         return "since the program before this task", since_program
-    changed = {path: text for path, text in changed_files(last.files, draft.files).items() if path in draft.files}
+    changed = changed_files(last.files, draft.files)
     others = [path for path in changed_files(assignment.program, draft.files) if path in draft.files and path not in changed]
-    more = f"\nAlso of this task, as in the last draft: {', '.join(others)}." if others else ""
-    return "since the last draft of this task", f"{since_last}{more}"
+    if not others:
+        return "since the last draft of this task", since_last
+    before = draft.files | {path: assignment.program.get(path, "") for path in others if path.endswith(KERNELS)}
+    kernels = describe_changes(before, draft.files, max(0, tokens - budget.counter.count(since_last.text)), budget.counter)
+    said = f"Also of this task, as in the last draft: {', '.join(others)}."
+    text = "\n".join(filter(None, [since_last.text, said, kernels.text]))
+    return "since the last draft of this task", ShownChanges(text, (*since_last.cut, *kernels.cut))
 
 
-def shorten_conversation(messages: Sequence[Message], budget: PromptBudget) -> list[Message]:
-    """Returns the messages of a request; where they have more than MOST tokens, the results of earlier looks are left out, the
-    oldest first, but for their headings. The first message and the last two always stay."""
-    shown, most = list(messages), MOST * budget.scale
+def shorten_conversation(messages: Sequence[Message], budget: PromptBudget, most: float = MOST) -> list[Message]:
+    """Returns the messages of a request; where they have more than `most` tokens, the results of earlier looks are left out,
+    the oldest first, but for their headings. The first message and the last two always stay."""
+    shown, most = list(messages), most * budget.scale
     for at in range(1, len(shown) - 2):
         if sum(budget.counter.count(message.text) for message in shown) <= most:
             break
@@ -332,12 +363,12 @@ def shorten_conversation(messages: Sequence[Message], budget: PromptBudget) -> l
     return shown
 
 
-def room_for_look(messages: Sequence[Message], budget: PromptBudget) -> int:
-    """Returns how many tokens the results of one look may have, so that a request of these messages stays below MOST. Results
+def room_for_look(messages: Sequence[Message], budget: PromptBudget, most: int = MOST) -> int:
+    """Returns how many tokens the results of one look may have, so that a request of these messages stays below `most`. Results
     of earlier looks do not count, since they can be left out."""
     kept = (message.text for message in messages if message.speaker != "user" or message is messages[0])
     used = sum(map(budget.counter.count, kept))
-    return max(LEAST_LOOK, int(MOST * budget.scale) - used - LOOK_FRAME)
+    return max(LEAST_LOOK, int(most * budget.scale) - used - LOOK_FRAME)
 
 
 def look_results(seen: str, left: int, budget: PromptBudget, room: int | None = None) -> str:

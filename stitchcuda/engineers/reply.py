@@ -13,11 +13,12 @@ import json
 import re
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from stitchcuda.engineers.loose_json import json_object
 from stitchcuda.state import Route
 
+NOTHING = ("", "none", "no", "n/a", "empty")  # what models write where nothing is to be written
 THINKING = re.compile(r"\A\s*<(think|thinking|reasoning|thought)>.*?(</\1>|\Z)", re.DOTALL)
 THINKING_TAIL = re.compile(r"\A(?!\s*[{`]).*?</(?:think|thinking|reasoning|thought)>", re.DOTALL)
 
@@ -87,12 +88,27 @@ class ReviewReply(Reply):
     expected_gain: str
     route: Route
     citations: list[str]
+    settled: list[int] = []  # numbers of the open suggestions that are closed now
+    read: list[str] = []  # files, or lines of them, that it has to see before it can answer
 
     @model_validator(mode="before")
     @classmethod
     def _without_defect(cls, reply: Any) -> Any:
         """Replies that were recorded before `defect` was asked for have none."""
         return {"defect": ""} | reply if isinstance(reply, dict) else reply
+
+    @field_validator("settled", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> list[int]:
+        """Takes the whole numbers in whatever was written: [1, 3], "1, 3", ["#1"], [{"number": 3}], null."""
+        return [int(number) for number in re.findall(r"(?<![\d.])\d{1,4}(?![\d])", json.dumps(value))]
+
+    @field_validator("read", mode="before")
+    @classmethod
+    def _lines(cls, value: Any) -> list[str]:
+        """Takes one text for a list of one, and nothing for an empty list."""
+        given = value if isinstance(value, list) else [value]
+        return [line for line in given if line and str(line).strip().lower() not in NOTHING]
 
 
 def without_thinking(text: str) -> str:

@@ -2,8 +2,9 @@
 
 Rules, the first that applies:
 
-1. Not built or not correct: `code`, with the diagnosis. The same error three times, or four failures: `replan`; a task that
-   has failed its way into a replan before is dropped instead (`next_task`), so no session turns in circles.
+1. Not built or not correct: `code`, with the diagnosis. The same error three times, or four failures, of the structure that
+   it follows: `replan`; a task that has failed its way into a replan before is dropped instead (`next_task`), so no session
+   turns in circles.
 2. Correct, and nothing can be timed here (simulator): `next_task`.
    Correct, but doing what an earlier attempt did: `next_task`.
 3. Correct and at least 70 % of the predicted saving: `next_task`.
@@ -28,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stitchcuda.counts import counted
+from stitchcuda.engineers import RouteChoice
 from stitchcuda.nodes.route_request import AttemptStanding, KeepDecision, RouteVerdict, Stop
 from stitchcuda.state import Evidence, Review, Route, Settings, State, Task, Usage
 
@@ -94,6 +96,26 @@ def needless_review(standing: AttemptStanding, verdict: RouteVerdict, *, ends: b
     if not standing.correct and (ends or verdict.route == "next_task"):
         return f"its program is not correct, and the {'session ends' if ends else 'task is dropped'}"
     return ""
+
+
+def offer_routes(
+    standing: AttemptStanding, verdict: RouteVerdict, *, kept: bool, goal_missed: str, ends: str
+) -> RouteChoice:
+    """Returns what a review may propose, found by asking `follow_review`. `ends`: why the session ends with this attempt,
+    whatever is proposed; other arguments as for `follow_review`."""
+
+    def leads_to(route: Route) -> Route:
+        named = "a defect" if route == "code" else ""   # without one another round is not proposed, but decided by rules 1 to 4
+        review = Review(bottleneck="", suggestion="", route=route, defect=named)
+        return follow_review(standing, verdict, review, kept=kept, goal_missed=goal_missed).route
+
+    words: tuple[Route, ...] = ("code", "replan", "done")
+    others = () if ends else tuple(route for route in words if route != verdict.route and leads_to(route) == route)
+    no_code = ""
+    if "code" not in (*others, verdict.route):
+        unrepaired = "this task has had its repair" if kept else "the draft is not kept"
+        no_code = ends or (unrepaired if standing.correct else verdict.reason)
+    return RouteChoice(verdict.route, verdict.reason, others, no_code, ends)
 
 
 def follow_review(
@@ -175,7 +197,7 @@ def after_verifier(state: State) -> str:
 
 
 def _failed(standing: AttemptStanding) -> RouteVerdict:
-    failures = [attempt for attempt in standing.earlier if not attempt.correct]
+    failures = [each for each in standing.earlier if not each.correct and each.structure == standing.structure]
     same = 1 + sum(bool(standing.fingerprint) and attempt.fingerprint == standing.fingerprint for attempt in failures)
     what = "not correct" if standing.built else "not built"
     if same >= SAME_ERROR:

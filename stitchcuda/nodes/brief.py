@@ -24,8 +24,8 @@ from stitchcuda.tools.device.toolkit import find_toolkit
 GIVEN_UP = 2  # failures of a structure after which the next one is tried
 
 
-def brief_of(state: State, context: Context) -> Brief:
-    """Returns what a planner is given. The baseline must have run."""
+def brief_of(state: State, context: Context, going_on: str = "") -> Brief:
+    """Returns what a planner is given. The baseline must have run. `going_on`: the task whose next draft is written."""
     baseline = state["baseline"]
     program = state["program"]
     assert baseline is not None
@@ -58,7 +58,7 @@ def brief_of(state: State, context: Context) -> Brief:
         steps=checked.steps if checked else (),
         lessons=context.lines(state.get("lessons")),
         defects=open_defects(reviewed),
-        suggestions=open_suggestions(reviewed),
+        suggestions=open_suggestions(reviewed, going_on=going_on),
         skeletons=skeletons_for(context.settings.target),
         cuda=kit.version if (kit := find_toolkit()) else "",
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
@@ -71,7 +71,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     program = state["program"]
     assert plan is not None
     assert program is not None
-    brief = replace(brief_of(state, context), lessons=context.lines(work.lessons))
+    brief = replace(brief_of(state, context, work.task.id), lessons=context.lines(work.lessons))
     here = attempts_at(brief.history, work.task)
     last = last_draft(here, work.structure)
     files = context.files(program)

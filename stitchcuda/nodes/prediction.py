@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.manifest import read_manifest
 from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program
+from stitchcuda.engineers.attempt_history import saved_by
 from stitchcuda.engineers.builtin import CUDA_GRAPH
 from stitchcuda.state import Attempt, Baseline, Digest, Evidence, Plan, Record, Region, State, Task
 from stitchcuda.store import Store
@@ -137,7 +138,7 @@ class Predictor:
             found[task.id] = PresentTask(
                 id=task.id, title=task.title,
                 regions=tuple(self._regions[name] for name in task.regions if name in present and name not in taken),
-                claim_ms=attempt.predicted_ms if attempt.claimed else None, saving_ms=_saved(kept, task.id),
+                claim_ms=attempt.predicted_ms if attempt.claimed else None, saving_ms=saved_by(kept, task.id),
             )  # fmt: skip
             taken.update(task.regions)
         return [task for task in reversed(found.values()) if task.regions or not (self._tasks or {})[task.id].regions]
@@ -167,9 +168,3 @@ def _generated(store: Store, program: Digest) -> set[str]:
     digest = json.loads(store.get(program))["files"].get("program.json")
     manifest = read_manifest({"program.json": store.get(digest)}) if digest else {}
     return {region["id"] for region in manifest.get("regions") or ()}
-
-
-def _saved(kept: Sequence[Attempt], task: str) -> float | None:
-    """What a task's kept attempts saved together, in ms; None where none was timed."""
-    timed = [attempt.saving_ms for attempt in kept if attempt.task == task and attempt.saving_ms is not None]
-    return sum(timed) if timed else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stitchcuda.counts import counted
 from stitchcuda.engineers.diagnosis import describe_unchecked
 from stitchcuda.engineers.plan_tree import plan_tree_text
-from stitchcuda.engineers.review_findings import open_defects, open_suggestions
+from stitchcuda.engineers.review_findings import missing_reviews, open_defects, open_suggestions
 from stitchcuda.nodes.attempt_figures import list_skipped_tools
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.prediction import Prediction, predict_program
@@ -135,18 +135,20 @@ def gain_over_start(timing: TimingResult) -> str:
 
 
 def describe_spending(usage: Usage, history: Sequence[Attempt]) -> str:
-    """Returns calls, tokens and money of chat models, and the cost of each of their accepted tasks."""
+    """Returns calls, tokens and money of chat models, and what each task that they wrote and that was kept cost."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
     accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
-    text = f"{counted(usage.calls, 'call')}, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
+    calls = f"{counted(usage.calls, 'call')} of chat models"
+    text = f"{calls}, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
     if usage.usd is None:
-        text += ", at a price that is not known"
+        text += " (the model's price is not known, so no sum of money is given)"
         each = f"{(usage.input_tokens + usage.output_tokens) // accepted:,} tokens" if accepted else ""
     else:
         text += f", ${usage.usd:.2f}"
         each = f"${usage.usd / accepted:.2f}" if accepted else ""
-    per_task = f"{each} for each of {counted(accepted, 'accepted task')}" if each else "none of their tasks was accepted"
-    return f"{text}: {per_task}"
+    if not each:
+        return f"{text}; no task that they wrote is in the program so far"
+    return f"{text}; {each} for {'the one task' if accepted == 1 else f'each of {accepted} tasks'} of theirs in the program"
 
 
 def _profiles(context: Context, baseline: Baseline, final: Evidence | None, history: tuple[Attempt, ...]) -> list[str]:
@@ -184,6 +186,7 @@ def _findings(context: Context, history: Sequence[Attempt], final: Evidence | No
     sanitized = bool(final and final.sanitizer and final.sanitizer.tools)
     sections = {
         "Defects that reviews named and nobody repaired": open_defects(reviewed),
+        "Reviews that are missing": missing_reviews(reviewed),
         "Suggestions that nobody followed": open_suggestions(reviewed),
         "Not looked for": describe_unchecked(final.check.tier, sanitized=sanitized) if final and final.check else (),
     }

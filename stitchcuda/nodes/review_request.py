@@ -10,8 +10,9 @@ Where to look next: `graph/routes.py` (`needless_review`), `engineers/prompts/ve
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
-from stitchcuda.engineers import Draft
+from stitchcuda.engineers import Draft, RouteChoice
 from stitchcuda.errors import OutOfBudget, Unusable
 from stitchcuda.nodes.advance import stop_after
 from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of
@@ -23,37 +24,65 @@ from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
 from stitchcuda.state import Attempt, Review, Route, State, Work
 
 
+class Requested(NamedTuple):
+    """The review of an attempt, why the session must end (None if it need not), and the notes. `unreviewed`: why the review is
+    not an engineer's although one should have given it; "" if it is, or if none had to."""
+
+    review: Review
+    halt: str | None
+    notes: tuple[str, ...]
+    unreviewed: str = ""
+
+
 def request_review(
-    rules: Rules, state: State, context: Context, work: Work, attempt: Attempt, standing: AttemptStanding, verdict: RouteVerdict
-) -> tuple[Review, str | None, tuple[str, ...]]:
-    """Returns the review of an attempt, why the session must end (None if it need not), and the notes. `verdict`: of the rules
-    before the review."""
+    rules: Rules, state: State, context: Context, work: Work, attempt: Attempt, standing: AttemptStanding,
+    verdict: RouteVerdict, goal_missed: str,
+) -> Requested:  # fmt: skip
+    """`verdict`: of the rules before the review. `goal_missed`: the goal that is not reached, "" for none."""
     halt, notes = state.get("halt"), state.get("notes", ())
     by_rule = context.engineer(state).name == "builtin"  # costs nothing, and lessons are made from it
     ends = not by_rule and _ends(rules, state, context, attempt, "next_task" if attempt.correct else verdict.route)
     needless = "" if by_rule else rules.needless_review(standing, verdict, ends=ends)
     if needless:
-        return _without_engineer(attempt, verdict, needless), halt, notes
+        return Requested(_without_engineer(attempt, verdict, needless), halt, notes)
     if spent := context.out_of_attempts(state):
-        return _without_engineer(attempt, verdict, f"budget: {spent}"), f"budget: {spent}", notes
+        return _ended_first(attempt, verdict, spent, notes)
+    choice = rules.offer_routes(
+        standing, verdict, kept=attempt.kept, goal_missed=goal_missed, ends=_ends_anyway(rules, state, context, attempt)
+    )
+    made = context.own_attempts(state) + 1
+    choice = replace(choice, made=made, left=max(0, context.settings.max_attempts - made))
     try:
-        return _ask(state, context, work, whole=ends and standing.correct), halt, notes
+        return Requested(_ask(state, context, work, choice, whole=ends and standing.correct), halt, notes)
     except OutOfBudget as unpaid:
-        return _without_engineer(attempt, verdict, f"budget: {unpaid}"), f"budget: {unpaid}", notes
+        return _ended_first(attempt, verdict, str(unpaid), notes)
     except Unusable as unread:
-        note = f"{unread}; the tools' word stands alone"
-        return _without_engineer(attempt, verdict, str(unread)), halt, context.note({"notes": notes}, note)
+        notes = context.note({"notes": notes}, f"{unread}; the tools' word stands alone")
+        return Requested(_without_engineer(attempt, verdict, str(unread)), halt, notes, str(unread))
+
+
+def _ended_first(attempt: Attempt, verdict: RouteVerdict, spent: str, notes: tuple[str, ...]) -> Requested:
+    halt = f"budget: {spent}"
+    return Requested(_without_engineer(attempt, verdict, halt), halt, notes, f"the session ended first ({halt})")
 
 
 def _ends(rules: Rules, state: State, context: Context, attempt: Attempt, route: Route) -> bool:
     """Whether the session, or with `next_task` the plan, ends if `route` follows this attempt."""
-    after = state | {"attempts": state.get("attempts", 0) + 1}
-    if attempt.kept:
-        after |= {"best": attempt}
-    return stop_after(rules, after, context, route, state.get("task", 0) + 1) is not None
+    return stop_after(rules, _with(state, attempt), context, route, state.get("task", 0) + 1) is not None
 
 
-def _ask(state: State, context: Context, work: Work, *, whole: bool) -> Review:
+def _ends_anyway(rules: Rules, state: State, context: Context, attempt: Attempt) -> str:
+    """Returns why the session ends after this attempt whatever its review says; "" if it may go on."""
+    stop = stop_after(rules, _with(state, attempt), context, "code", state.get("task", 0), repairs=True)
+    return state.get("halt") or (stop.reason if stop else "")
+
+
+def _with(state: State, attempt: Attempt) -> State:
+    best: State = {"best": attempt} if attempt.kept else {}
+    return state | {"attempts": state.get("attempts", 0) + 1} | best
+
+
+def _ask(state: State, context: Context, work: Work, choice: RouteChoice, *, whole: bool) -> Review:
     """Raises OutOfBudget and Unusable."""
     assert work.program is not None
     engineer, evidence = context.engineer(state), evidence_of(work)
@@ -61,7 +90,7 @@ def _ask(state: State, context: Context, work: Work, *, whole: bool) -> Review:
     bound = next((found.bottleneck for found in (work.kernels, work.system) if found and found.bottleneck), "")
     error = diagnosis_of(evidence).replace(f"{context.program_folder(work.program)}/", "")
     docs = search_for_review(state, context, work.id, error, bound)
-    assignment = replace(assignment_of(state, context, work), docs=docs.text)
+    assignment = replace(assignment_of(state, context, work), docs=docs.text, choice=choice)
     if whole:
         kept = [attempt for attempt in context.history(state) if attempt.kept]
         assignment = replace(assignment, started_from=context.files(starting_program(kept) or state["first"]))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from stitchcuda.engineers import RouteChoice
 from stitchcuda.state import Attempt, Evidence, Review, Route, Settings, Task, Usage
 
 
@@ -44,6 +45,7 @@ class AttemptStanding:
     saving_ms: float | None                # measured against the preceding program; None where nothing is timed
     program_ms: float | None               # of a call
     earlier: tuple[Attempt, ...] = ()      # at this task since the last plan, oldest first
+    structure: str = ""                    # that it followed: failures of the task's other structures do not count
     replanned: bool = False                # this task has already failed its way into a replan
     missed: int = 0                        # predictions missed since the last plan, before this attempt
     twin: str = ""                         # an earlier attempt that does the same, such as "#2"
@@ -67,6 +69,10 @@ class Rules(Protocol):
     def verdict_route(self, standing: AttemptStanding) -> RouteVerdict: ...
 
     def needless_review(self, standing: AttemptStanding, verdict: RouteVerdict, *, ends: bool) -> str: ...
+
+    def offer_routes(
+        self, standing: AttemptStanding, verdict: RouteVerdict, *, kept: bool, goal_missed: str, ends: str
+    ) -> RouteChoice: ...
 
     def follow_review(
         self, standing: AttemptStanding, verdict: RouteVerdict, review: Review, *, kept: bool, goal_missed: str = ""

@@ -106,16 +106,19 @@ def _make_attempt(
     timed_here = context.settings.target == "cuda"
     keep = rules.keep(evidence, timed_here=timed_here, repair_ms=_repaired_ms(context, standing.earlier))
     attempt = _attempt(state, context, work, evidence).model_copy(update={"kept": keep.kept})
-    review, halt, notes = request_review(rules, state, context, work, attempt, standing, verdict)
+    missed_goal = _goal_missed(context, attempt)
+    review, halt, notes, unreviewed = request_review(
+        rules, state, context, work, attempt, standing, verdict, missed_goal
+    )  # fmt: skip
     defect = review.defect if standing.correct else ""
     if defect and keep.repairs:
         keep = rules.keep(evidence, timed_here=timed_here)  # it repairs nothing
-    missed_goal = _goal_missed(context, attempt)
     followed = rules.follow_review(standing, verdict, review, kept=keep.kept, goal_missed=missed_goal)
     reason = followed.reason if keep.kept or not standing.correct else f"{followed.reason}; not kept: {keep.reason}"
     stored = review.model_copy(update={"route": followed.route, "overruled": _overruled(review, followed)})
     attempt = attempt.model_copy(update={
         "review": context.save(stored), "kept": keep.kept, "route": followed.route, "route_reason": reason, "defect": defect,
+        "unreviewed": unreviewed,
     })  # fmt: skip
     return attempt, followed.missed, halt, notes
 
@@ -132,6 +135,7 @@ def _standing(state: State, work: Work, evidence: Evidence, earlier: tuple[Attem
         saving_ms=timing.saving_ms if timing else None,
         program_ms=timing.program_ms if timing else None,
         earlier=planned,
+        structure=work.structure,
         replanned=any(a.route == "replan" and not a.correct for a in earlier if a.plan_version < version),
         missed=state.get("missed", 0),
         twin=work.twin,

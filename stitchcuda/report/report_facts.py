@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from stitchcuda.counts import counted
+from stitchcuda.engineers.review_findings import list_open
 from stitchcuda.errors import StitchError
 from stitchcuda.nodes.prediction import Prediction, predict_history
 from stitchcuda.nodes.report_text import session_facts as summed_up
@@ -86,8 +87,16 @@ def _card(session: Session, state: State, attempts: Sequence[Attempt], outcome: 
         settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
         missing=tuple(why.replace(f"{session.home.root}/", "") for why in outcome.missing) if outcome else (),
         next=tuple(next_commands(session, outcome)) if outcome and not lost else (),
-        notes=(*state.get("notes", ()), *_repairs(session)),
+        notes=(*_left_open(session, status), *state.get("notes", ()), *_repairs(session)),
     )  # fmt: skip
+
+
+def _left_open(session: Session, status: str) -> tuple[str, ...]:
+    """What reviews left open in a session that has ended."""
+    nothing: tuple[str, ...] = ()
+    if status not in ("done", "nothing_to_do"):
+        return nothing
+    return _read(lambda: list_open(session.reviewed()), nothing, "its reviews", [])
 
 
 def _repairs(session: Session) -> tuple[str, ...]:

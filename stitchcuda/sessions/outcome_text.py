@@ -26,14 +26,19 @@ def gain(outcome: Outcome, device: str) -> str:
 def headline(outcome: Outcome) -> str:
     """How far the session is, or how it ended, in one sentence."""
     done = f"{outcome.tasks_done} of {counted(outcome.tasks_total, 'task')}, {counted(outcome.attempts, 'attempt')}"
+    planned = counted(outcome.tasks_total, "planned task")
+    so_far = f"{outcome.tasks_done} of {planned} done, {counted(outcome.attempts, 'attempt')} so far"
     reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
+    waits = (outcome.stop_reason or "").startswith("waits for ")
     if outcome.accepted:
         return f"accepted, tier {outcome.tier}, after {done}"
     if outcome.status == "nothing_to_do":
         return str(outcome.stop_reason)
     if outcome.status == "done":
         return f"ended without an accepted program after {done}{reason}"
-    return f"{outcome.status} after {done}{reason}"
+    if outcome.status == "parked":
+        return f"parked: it {outcome.stop_reason}; {so_far}" if waits else f"parked: it was interrupted; {so_far}"
+    return f"{outcome.status}: {so_far}{reason}"
 
 
 def next_commands(session: Session, outcome: Outcome, *, shown: bool = False) -> list[str]:

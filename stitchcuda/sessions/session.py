@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
 from stitchcuda.sessions.outcome import Outcome, ended, outcome_of
-from stitchcuda.state import Approval, Attempt, Call, Plan, Policy, Precision, Role, Settings, State, Status, lineage
+from stitchcuda.state import Approval, Attempt, Call, Plan, Policy, Precision, Review, Role, Settings, State, Status, lineage
 from stitchcuda.store import SessionRecord, Workspace, materialise
 from stitchcuda.store.checkpoints import Checkpoints, open_checkpoints
 from stitchcuda.store.serializer import disk_trouble
@@ -279,6 +279,11 @@ class Session:
         except KeyError as error:
             missing = f"the ledger of session {self.name!r} lacks attempt {error.args[0][:8]}"
             raise Damaged(f"{missing}: {_RESUME} goes on without it") from error
+
+    def reviewed(self) -> tuple[tuple[Attempt, Review], ...]:
+        """All attempts with their reviews, oldest first."""
+        read = self.home.store.get
+        return tuple((attempt, Review.model_validate_json(read(attempt.review))) for attempt in self.attempts())
 
     @property
     def program(self) -> Path | None:

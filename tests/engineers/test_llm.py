@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.compiler.printing.manifest import source_digest
-from stitchcuda.engineers import Files
+from stitchcuda.engineers import Draft, Files
 from stitchcuda.engineers.chat_engineer import SENTENCE, STRATEGY, _read_file
 from stitchcuda.errors import Unusable
 from stitchcuda.state import Role
@@ -285,3 +285,25 @@ def test_plans_are_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
             tools = hired(tmp_path / str(number), server)
             assert tools.engineer.plan(brief(finished=("done-before",))).tasks[0].id == "gelu-norm", complaint
             paid_once(tools, server)
+
+
+def test_a_reviewer_may_read_files_twice_and_settles_by_number(tmp_path: Path) -> None:
+    files = PROGRAM | {"kernels/r01.cu": "".join(f"// line {at}\n" for at in range(1, 400))}
+    asking = REVIEW | {"bottleneck": "", "read": ["kernels/r01.cu 390-392", "read kernels/gone.cu"]}
+
+    def answer(request: Request) -> str:
+        if "// line 391" not in request.prompt:
+            return json.dumps(asking)
+        return json.dumps(REVIEW | {"settled": ["#2", 9], "read": ["model_new.py"], "bottleneck": "seen"})
+
+    seen = assignment(brief(suggestions=("a #0: wider loads", "b #1: one launch")), program=files)
+    with serve(answer) as server:
+        review = hired(tmp_path, server).engineer.review(seen, Draft(files=files), RIGHT)
+    assert (review.bottleneck, review.settled) == ("seen", ("b #1: one launch",))
+    assert len(server.requests) == 3, "asked for more the second time, and then took what was written beside it"
+    first, second, third = (request.turns for request in server.requests)
+    assert "2. b #1: one launch" in first[0]
+    assert "### read kernels/r01.cu 390-392\n```\n// line 390\n// line 391\n// line 392\n```" in second[-1]
+    assert "There is no text file 'kernels/gone.cu'" in second[-1]
+    assert "You may look 1 more time." in second[-1]
+    assert "no looks left" in third[-1]

@@ -52,6 +52,7 @@ def test_a_retry_after_a_compile_error_takes_a_third_of_the_tokens() -> None:
     assert 3 * after <= before
     for needed in (
         'kernels/r01.cu(7): error: identifier "xs" is undefined', "float v59", "declare xs before the loop",
+        "on secret inputs of these shapes", "Allowed between calls: scratch", "Forbidden: results kept", "Policy: stitched",
         "- model_new.py: 301 lines", "- kernels/r01_binding.cc: 60 lines", "```kernels/r01.cu\n<<<<<<< SEARCH",
     ):  # fmt: skip
         assert needed in short, needed

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stitchcuda.engineers import Files
 from stitchcuda.engineers.draft_in_progress import DraftInProgress
 from stitchcuda.engineers.draft_reply import DraftReply, LookReply
 from stitchcuda.engineers.loose_json import json_object
-from stitchcuda.engineers.reply import Malformed, PlanReply, without_thinking
+from stitchcuda.engineers.reply import Malformed, PlanReply, ReviewReply, without_thinking
 from tests.engineers.metered_chats import block
 
 MODEL = "import torch\n\nclass ModelNew:\n    width = 4\n    depth = 4\n"
@@ -197,3 +199,30 @@ def test_hostile_json_takes_no_time() -> None:
     for text in ('{"a":' * 200_000, "{" * 1_000_000, '[{"a": 1}, ' * 50_000):
         with pytest.raises(Malformed):
             PlanReply.from_text(text)
+
+
+@pytest.mark.parametrize("line", ["base: program", "**Base: program**", "- base: the program now", "`base: program`."])
+def test_a_base_beside_files_is_where_they_start_from(line: str) -> None:
+    program: Files = {"model_new.py": "a\nb\n", "program.json": "{}"}
+    last: Files = {"model_new.py": "a\nc\n", "kernels/old.cu": "x\n", "program.json": "{}"}
+    draft = DraftInProgress(program, last)
+    edit = "```model_new.py\n<<<<<<< SEARCH\nb\n=======\nd\n>>>>>>> REPLACE\n```\n"
+    reply = draft.read(f"Anew.\n{line}\n{edit}")
+    assert (reply.afresh, reply.note) == (True, "Anew.")
+    assert draft.files == program | {"model_new.py": "a\nd\n"}
+
+
+def test_a_base_that_is_not_clear_is_asked_again() -> None:
+    block = "```kernels/a.cu\nint x;\n```\n"
+    for said in ("base: program, but keep kernels/b.cu of my draft", "base: program\nbase: last draft"):
+        with pytest.raises(Malformed, match="not clear from which files"):
+            DraftReply.from_text(f"{said}\n{block}")
+    assert not DraftReply.from_text(f"base: your last draft\n{block}").afresh
+    assert DraftReply.from_text(f"Base: 256 threads.\n{block}").note == "Base: 256 threads."
+
+
+@pytest.mark.parametrize("said", [[1, 3], "1, 3", ["#1", "3."], [{"number": 1}, 3.0], {"1": True, "3": True}])
+def test_settled_suggestions_are_read_however_they_are_written(said: object) -> None:
+    reply = {"bottleneck": "b", "suggestion": "none", "expected_gain": "", "route": "next_task", "citations": []}
+    assert ReviewReply.from_text(json.dumps(reply | {"settled": said})).settled == [1, 3]
+    assert ReviewReply.from_text(json.dumps(reply | {"settled": None, "read": "none"})).read == []

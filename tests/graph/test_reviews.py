@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stitchcuda.cli.summary import summary
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.prompt import PromptBudget, coder_prompt, planner_prompt, verifier_prompt
 from stitchcuda.engineers.tokens import TokenCounter
+from stitchcuda.errors import OutOfBudget
+from stitchcuda.report.report_facts import findings_of
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, BuildResult, DeviceFacts, Evidence, Plan, Review
 from tests.graph.tiny import SIM, Script, ScriptedEngineer, TinyHands, tiny_session
@@ -155,3 +158,70 @@ def test_a_failure_at_the_last_task_of_a_plan_is_reviewed(tmp_path: Path) -> Non
     _, engineer, _, read = ended(tmp_path, {"a": ["wrong", "saves 0.2"]}, {"a0": {"bottleneck": "an index"}})
     assert engineer.asked_for == ["a0", "a1"]
     assert [(review.bottleneck, review.whole) for review in read] == [("an index", False), ("none", True)]
+
+
+def asked_so(assignment: Assignment) -> str:
+    return verifier_prompt(assignment, Draft(files=assignment.program), Evidence(build=BuildResult(ok=True)), ROOM)
+
+
+def test_a_session_that_ends_before_a_review_says_so(tmp_path: Path) -> None:
+    class Unpaid(Reviewer):
+        def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
+            raise OutOfBudget("a call may cost $2, $1 is left")
+
+    engineer = Unpaid({"a": ["saves 0.2"], "b": ["saves 0.1"]}, {})
+    session = tiny_session(tmp_path).run(engineer=engineer, tools=TinyHands())
+    (attempt,) = session.attempts()
+    assert attempt.unreviewed == "the session ended first (budget: a call may cost $2, $1 is left)"
+    line = f"a #0: this program was not reviewed: {attempt.unreviewed}"
+    assert f"## Reviews that are missing\n\n- {line}\n" in report_of(session)
+    assert f"open:    {line}" in summary(session)
+    assert line in findings_of(session).card.notes
+
+
+def test_a_finding_that_is_open_at_the_end_is_shown(tmp_path: Path) -> None:
+    reviews = {"a0": {"defect": RACE, "route": "code"}}
+    session, engineer, _, _ = ended(tmp_path, {"a": ["saves 0.2", "saves 0.3"]}, reviews, max_attempts=1)
+    assert f"open:    defect that nobody repaired: a #0: {RACE}" in summary(session)
+    text = asked_so(engineer.asked[0])
+    assert "Attempts of this session: 1 made, with this one; 0 left." in text
+    assert "The session ends with this attempt (budget spent: 1 attempt)" in text
+    assert "no draft repairs it now (budget spent: 1 attempt)" in text
+    assert "No other word has an effect here" in text
+    assert "`code`" not in text
+    (tmp_path / "slow").mkdir()
+    reviews = {"a0": {"suggestion": "use 16-byte loads", "route": "code"}}
+    session, _, attempts, _ = ended(tmp_path / "slow", {"a": ["saves 0.05", "saves 0.3"]}, reviews, GPU, max_attempts=1)
+    assert [attempt.route for attempt in attempts] == ["code"]
+    assert "## Suggestions that nobody followed\n\n- a #0: use 16-byte loads\n" in report_of(session)
+    assert "open:    1 suggestion of reviews that nobody followed" in summary(session)
+
+
+def test_a_review_is_offered_the_routes_that_have_an_effect(tmp_path: Path) -> None:
+    reviews = {"a0": {"defect": RACE, "route": "code"}, "a1": {"defect": RACE, "route": "code"}}
+    script: Script = {"a": ["saves 0.2", "saves 0.3"], "b": ["saves 0.1"]}
+    _, engineer, _, _ = ended(tmp_path, script, reviews, max_attempts=9)
+    first, second, _ = (assignment.choice for assignment in engineer.asked)
+    assert first is not None
+    assert second is not None
+    assert (first.follows, first.others, first.no_code, first.left) == ("next_task", ("code", "replan", "done"), "", 8)
+    assert (second.others, second.no_code) == (("replan", "done"), "this task has had its repair")
+
+
+def test_a_suggestion_that_a_later_review_calls_settled_leaves_the_list(tmp_path: Path) -> None:
+    line = "a #0: use 16-byte loads"
+    script: Script = {"a": ["saves 0.2"], "b": ["saves 0.1"], "c": ["saves 0.1"]}
+    reviews: dict[str, dict[str, Any]] = {"a0": {"suggestion": "use 16-byte loads"}, "b0": {"settled": (line,)}}
+    session, engineer, _, _ = ended(tmp_path, script, reviews)
+    assert [assignment.brief.suggestions for assignment in engineer.asked] == [(), (line,), ()]
+    text = asked_so(engineer.asked[1])
+    assert f"## Suggestions of earlier reviews that are open\n1. {line}\n" in text
+    assert "Suggestions that nobody followed" not in report_of(session)
+
+
+def test_what_a_repaired_task_saved_is_said_as_a_whole(tmp_path: Path) -> None:
+    reviews = {"a0": {"defect": RACE, "route": "code"}}
+    session, _, attempts, _ = ended(tmp_path, {"a": ["saves 0.2", "saves 0.18"]}, reviews, GPU)
+    assert [round(attempt.saving_ms or 0.0, 3) for attempt in attempts] == [0.2, -0.02]
+    assert "+ a: task a; saved 0.18" in summary(session)
+    assert "measured 0.18 ms (a call takes 0.82 ms)" in report_of(session)

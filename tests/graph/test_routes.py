@@ -21,8 +21,8 @@ def attempt(**facts: Any) -> Attempt:
     return Attempt.model_validate(base | facts)
 
 
-def failed(fingerprint: str) -> Attempt:
-    return attempt(fingerprint=fingerprint)
+def failed(fingerprint: str, structure: str = "") -> Attempt:
+    return attempt(fingerprint=fingerprint, structure=structure)
 
 
 def paid(saving: float, program: float, kept: bool = True) -> Attempt:
@@ -33,6 +33,7 @@ CORRECT: dict[str, Any] = {
     "built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0, "saving_ms": None, "program_ms": None,
 }  # fmt: skip
 WRONG = {"correct": False, "fingerprint": "e1"}
+IN_B = WRONG | {"structure": "b"}
 TIMED = {"saving_ms": 0.8, "program_ms": 3.2}
 TABLE: list[tuple[str, dict[str, Any], str, str]] = [
     # what,                                 how it differs from a correct untimed attempt,                        route, reason
@@ -43,6 +44,9 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
     ("same error, apart", WRONG | {"earlier": (failed("e1"), failed("e2"), failed("e1"))}, "replan", "same error 3 times"),
     ("three different errors", WRONG | {"earlier": (failed("e2"), failed("e3"))}, "code", "not correct"),
     ("four failures", WRONG | {"earlier": (failed("e2"), failed("e3"), failed("e4"))}, "replan", "4 failures"),
+    ("same error in another structure", IN_B | {"earlier": (failed("e1", "a"), failed("e1", "a"))}, "code", "not correct"),
+    ("same error of its own", IN_B | {"earlier": (failed("e1", "b"), failed("e1", "a"), failed("e1", "b"))}, "replan", "3"),
+    ("failures of others", IN_B | {"earlier": tuple(failed(name, "a") for name in ("e2", "e3", "e4"))}, "code", "not correct"),
     ("failures without a message", WRONG | {"fingerprint": "", "earlier": (failed(""), failed(""))}, "code", "not correct"),
     ("again after a replan", WRONG | {"earlier": (failed("e1"), failed("e1")), "replanned": True}, "next_task", "dropped"),
     ("simulator", {}, "next_task", "nothing can be timed"),
