@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from stitchcuda.cli.summary import summary
 from stitchcuda.errors import BadInput
+from stitchcuda.sessions.outcome_text import headline
 from stitchcuda.sessions.session import Session, resume
 from tests.cli.test_app import REFERENCE, stitchcuda
 from tests.fake_model import answer_all, batch_line, calls, ledger, put, requests, run, story, unanswered, usage
@@ -255,3 +257,24 @@ def test_exit_code_3_with_json_and_without(tmp_path: Path) -> None:
     assert (outcome["status"], outcome["accepted"]) == ("parked", False)
     assert outcome["stop_reason"].endswith(f"{name}.md")
     assert "Traceback" not in started.stderr + resumed.stderr
+
+
+def test_a_budget_lowered_while_a_review_is_awaited_says_that_the_program_was_not_reviewed(tmp_path: Path) -> None:
+    session, box = parked_at_the_second_task(tmp_path)
+    for _ in range(20):
+        if any("verifier" in name for name in unanswered(box)):
+            break
+        answer_all(box)
+        run(session)
+    assert all("verifier" in name for name in unanswered(box))
+    assert headline(session.outcome()).startswith(f"parked: it waits for a reply to {box / 'requests'}")
+    assert "planned tasks done, " in headline(session.outcome())
+    before = len(session.attempts())
+    resume("story", workspace=session.home.root, device="elsewhere", max_attempts=1)
+    done = run(session)
+    assert done.status == "done"
+    assert len(done.attempts()) > before, "what waited for its review is recorded"
+    last, review = done.reviewed()[-1]
+    assert review.skipped, "the record says that nobody has reviewed it"
+    assert bool(last.unreviewed) is last.correct, "a wrong program needs no review where the session ends"
+    assert (f"{last.task} #{last.ordinal}: this program was not reviewed" in summary(done)) is last.kept
