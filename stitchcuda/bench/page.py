@@ -18,7 +18,9 @@ from stitchcuda.state import Record
 
 _WIDTH, _HEIGHT = 640, 260                 # of the drawing, without its margins
 _MOST = 3.0                                # the largest p that is drawn
-_COLOURS = {"eager": "own", "graph": "graph", "compile": "vendor", "max-autotune": "copy", BEST: "framework"}
+_COLOURS = {
+    "eager": "own", "graph": "graph", "compile": "vendor", "max-autotune": "copy", "channels-last": "quiet", BEST: "framework",
+}  # fmt: skip
 
 
 class Curve(Record):

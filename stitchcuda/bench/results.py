@@ -40,7 +40,7 @@ class Result(Record):
     label: str = ""
     tier: Tier | None = None
     device: str = ""                       # name, driver and torch
-    speedups: dict[str, float] = Field(default_factory=dict)  # over each baseline: eager, graph, compile, max-autotune
+    speedups: dict[str, float] = Field(default_factory=dict)  # over each baseline, by its `Mode`
     predicted: float | None = None         # speed-up over eager by the cost model, where nothing was timed
     claimed: float | None = None           # what the program's author says
     eager_ms: float | None = None

@@ -16,13 +16,12 @@ from pydantic import Field
 
 from stitchcuda.bench.results import FINAL, Asked, End, Result, RunFolder
 from stitchcuda.state import Record, Usage
+from stitchcuda.verify.reference.baseline_times import MODE_NAMES
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 BEST = "best"
 """The fastest of a problem's baselines that agree with the reference."""
-NAMES = {
-    "eager": "eager", "graph": "CUDA graph", "compile": "torch.compile", "max-autotune": "max-autotune", BEST: "best baseline",
-}  # fmt: skip
+NAMES: dict[str, str] = {**{str(mode): name for mode, name in MODE_NAMES.items()}, BEST: "best baseline"}
 
 
 class Row(Record):
