@@ -95,6 +95,7 @@ def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, out: Pa
         "label": verdict.label, "tier": verdict.tier,
         "speedups": {"eager": verdict.speedup} if verdict.accepted and verdict.speedup else {},
         "max_error": verdict.max_error / bound if verdict.max_error is not None and bound else None,
+        "within_bound": verdict.within_bound, "tolerance": verdict.tolerance,
         "significand": (verdict.significand.used, verdict.significand.needed),
         "shares": (verdict.shares.own, verdict.shares.vendor, verdict.shares.framework),
         "seconds": seconds.build + seconds.check + seconds.timing,

@@ -20,6 +20,7 @@ from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import DeviceFacts, Record, Settings, Usage
 from stitchcuda.store import Workspace
+from stitchcuda.verify.api import needed_tolerance, outputs_within_bound
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 _ALONE = 137                               # the exit code when nobody waits any more
@@ -80,6 +81,7 @@ def result_of(session: Session, problem: str) -> Result:
         speedups=_speedups(session, outcome), predicted=outcome.predicted_speedup if outcome.accepted else None,
         eager_ms=outcome.baseline_ms, program_ms=outcome.best_ms if outcome.accepted else None,
         max_error=output.max_error / output.max_bound if output and output.max_bound else None,
+        within_bound=outputs_within_bound(check) if check else None, tolerance=needed_tolerance(check) if check else None,
         significand=(output.bits, output.bits_of_reference) if output else (None, None),
         shares=(check.own_share, check.vendor_share, check.framework_share) if check else (0.0, 0.0, 0.0),
         attempts=outcome.attempts, usage=outcome.usage, seconds=outcome.usage.wall_s,

@@ -46,6 +46,8 @@ class Result(Record):
     eager_ms: float | None = None
     program_ms: float | None = None
     max_error: float | None = None         # of the output closest to its bound, relative to the bound
+    within_bound: bool | None = None       # whether all outputs are within the verifier's bound; None: none was compared
+    tolerance: float | None = None         # the least atol = rtol with which torch.allclose takes all outputs for equal
     significand: tuple[float | None, float | None] = (None, None)  # bits (used, of the reference)
     shares: tuple[float, float, float] = (0.0, 0.0, 0.0)  # own kernels, vendor libraries, framework
     attempts: int = 0

@@ -81,6 +81,8 @@ class Verdict(Record):
     speedup: float | None = None           # over eager, timed tiers only
     max_error: float | None = None
     error_bound: float | None = None
+    within_bound: bool | None = None       # whether all outputs are within their bounds; None: none was compared
+    tolerance: float | None = None         # the least atol = rtol with which torch.allclose takes all outputs for equal
     significand: Significand = Significand()
     shares: Shares = Shares()
     seconds: Seconds = Seconds()
@@ -214,6 +216,17 @@ def shorten(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
 
 
+def outputs_within_bound(check: CheckResult) -> bool | None:
+    """Whether all outputs are within their bounds, as far as they were compared; None if none was."""
+    return all(output.ok for output in check.outputs) if check.outputs else None
+
+
+def needed_tolerance(check: CheckResult) -> float | None:
+    """The least atol = rtol with which torch.allclose takes all outputs for equal on inputs as get_inputs() gives them; None if
+    none was compared."""
+    return max((output.tolerance for output in check.outputs if output.tolerance is not None), default=None)
+
+
 def _badness(output: OutputError) -> float:
     return output.max_error / output.max_bound if output.max_bound else output.max_error
 
@@ -236,6 +249,8 @@ def _verdict(
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest and finite else None,
+        within_bound=outputs_within_bound(check),
+        tolerance=needed_tolerance(check),
         significand=Significand(
             used=closest.bits if closest else None,
             needed=closest.bits_of_reference if closest else None,

@@ -38,6 +38,10 @@ def test_programs_of_a_table_are_judged_once(tmp_path: Path) -> None:
     }  # fmt: skip
     assert found["right"].claimed == 3.0
     assert "wrong" in found["wrong"].reasons[0]
+    assert found["right"].within == ("1e-2", "1e-4", "ours")
+    assert found["wrong"].within is not None
+    assert "ours" not in found["wrong"].within
+    assert (found["none"].within, found["alone"].within) == (None, None)
     assert "defines no class ModelNew" in found["none"].reasons[0]
     assert "line 4 has no reference" in found["alone"].reasons[0]
     assert "| right | accepted | 3.00× |" in markdown(read_table(out))
