@@ -38,7 +38,7 @@ class Line(Record):
     rows: tuple[Row | None, ...]
 
 
-class Group(Record):
+class PrecisionGroup(Record):
     """Runs that are shown in one table of problems: those of one precision, since figures at two are not compared."""
 
     precision: str
@@ -79,13 +79,13 @@ def curves(table: BenchTable) -> tuple[Curve, ...]:
     return tuple(found)
 
 
-def _groups(tables: Sequence[BenchTable], names: Sequence[str]) -> list[Group]:
+def _groups(tables: Sequence[BenchTable], names: Sequence[str]) -> list[PrecisionGroup]:
     found = []
     for precision in dict.fromkeys(table.precision for table in tables):
         own = [table for table in tables if table.precision == precision]
         columns = [name for name in NAMES if any(against.baseline == name for table in own for against in table.against)]
         called = [name for name, table in zip(names, tables, strict=True) if table.precision == precision]
-        found.append(Group(precision=precision, names=tuple(called), columns=tuple(columns), lines=tuple(_lines(own))))
+        found.append(PrecisionGroup(precision=precision, names=tuple(called), columns=tuple(columns), lines=tuple(_lines(own))))
     return found
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stitchcuda.bench.results import End, Result, closest
-from stitchcuda.errors import NotCaptured, StitchError, UnusableReference
+from stitchcuda.errors import BadInput, NotCaptured, NotJudged, StitchError, UnusableReference
 from stitchcuda.sessions import session as sessions
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
@@ -55,6 +55,8 @@ def work(order: Order) -> Result:
         return _without_program(home, order.problem, "broken", error)
     except NotCaptured as error:           # our limit: it counts as a problem without a program
         return _without_program(home, order.problem, "refused", error)
+    except (BadInput, NotJudged) as error:
+        return _without_program(home, order.problem, "could not judge", error)
     except StitchError as error:
         return _without_program(home, order.problem, "failed", error)
 

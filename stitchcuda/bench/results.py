@@ -24,10 +24,10 @@ from stitchcuda.state import CheckResult, OutputError, Record, Settings, Tier, U
 from stitchcuda.store.files import write_atomically
 from stitchcuda.store.lines import Lines
 
-End = Literal["accepted", "refused", "nothing to do", "broken", "failed", "parked"]
-"""How a problem ended. "broken": nothing can be judged by its reference. "failed" and "parked" are no results: they are tried
-again by the next run."""
-FINAL = ("accepted", "refused", "nothing to do", "broken")
+End = Literal["accepted", "refused", "nothing to do", "broken", "could not judge", "failed", "parked"]
+"""How a problem ended. "broken": nothing can be judged by its reference. "could not judge": not on this machine, however often
+it is tried. "failed" and "parked" are no results: they are tried again by the next run."""
+FINAL = ("accepted", "refused", "nothing to do", "broken", "could not judge")
 
 
 class Result(Record):

@@ -89,6 +89,7 @@ class BenchTable(Record):
     judged: int                            # problems that can be judged and have a result
     correct: int
     broken: int
+    not_judged: int                        # that this machine cannot judge
     missing: int                           # without a result so far
     against: tuple[Against, ...]
     compared: int                          # problems with a program whose outputs were compared
@@ -116,7 +117,8 @@ def make_table(asked: Asked, results: Mapping[str, Result]) -> BenchTable:
         kind=asked.kind, source=asked.source, path=asked.path, model=asked.settings.model, policy=asked.settings.policy,
         precision=asked.settings.precision, devices=tuple(dict.fromkeys(r.device for r in results.values() if r.device)),
         total=len(rows), judged=len(judged), correct=sum(row.correct for row in judged),
-        broken=sum(row.broken for row in rows), missing=sum(row.end not in FINAL for row in rows),
+        broken=sum(row.broken for row in rows), not_judged=sum(row.end == "could not judge" for row in rows),
+        missing=sum(row.end not in FINAL for row in rows),
         against=tuple(_against(name, judged) for name in baselines), predicted_mean=geometric_mean(predictions),
         compared=len(compared), within={name: sum(name in found for found in compared) for name in BOUNDS},
         seconds=sum(row.seconds for row in rows), usage=_total(results.values()), problems=rows,
@@ -173,6 +175,7 @@ def markdown(table: BenchTable) -> str:
         f"{table.path}; {f'model {table.model}, ' if table.kind == 'run' else ''}policy {table.policy}, precision "
         f"{table.precision}; "
         f"{'; '.join(table.devices) or 'no device'}; {table.total} problems: {table.judged} judged, {table.broken} broken, "
+        f"{table.not_judged} that could not be judged, "
         f"{table.missing} without a result. {table.seconds / 60:.0f} minutes of work{money}.", "",
     ]  # fmt: skip
     if table.against:

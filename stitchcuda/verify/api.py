@@ -18,7 +18,7 @@ from typing import TypedDict, Unpack
 from pydantic import Field
 
 from stitchcuda.compiler.syntax import parse_module
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput, NotJudged, Unavailable
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import (
     BuildResult,
@@ -143,7 +143,7 @@ class Verifier:
             return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
         check = self.judge.verify_final(program, seeds=self._seeds)
         if not check.ok and check.tier == "compiled":
-            raise Unavailable(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
+            raise NotJudged(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
         timing, timing_s, policy = None, 0.0, policy or self._settings.policy
         with reading(program):             # the policy reads its manifest
             hopeless = bool(policy_reasons(program, policy, check)[0])
@@ -236,7 +236,7 @@ def _verdict(
 ) -> Verdict:  # fmt: skip
     right, check = check.ok, apply_policy(program, policy, check, timing)
     if right and not check.ok and check.not_simulated:
-        raise Unavailable(check.not_simulated[0])
+        raise NotJudged(check.not_simulated[0])
     refused = timing.refused if timing else ()
     reasons, accepted = (*check.reasons, *refused), check.ok and not refused
     closest = max(check.outputs, key=_badness, default=None)
