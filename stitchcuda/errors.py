@@ -32,6 +32,10 @@ class Unavailable(StitchError):
     """Something needed is missing on this machine or does not respond: a GPU, a compiler, an endpoint, a disk."""
 
 
+class NotJudged(Unavailable):
+    """This machine cannot judge a program, and will not when it is asked again: the simulator cannot run it."""
+
+
 class Damaged(Unavailable):
     """Something in the store is missing or differs from what was written."""
 

@@ -227,6 +227,7 @@ class OutputError(Record):
     bits: float | None = None              # of the significand that the error in norm leaves; None: whole numbers
     bits_of_reference: float | None = None # what the reference's own error leaves
     ok: bool
+    tolerance: float | None = None         # the least atol = rtol of torch.allclose that inputs as given need; no bound of ours
     note: str = ""                         # worst element, mismatching shape, NaN, ...
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from stitchcuda.bench.programs import ExistingProgram
 from stitchcuda.bench.progress import BenchProgress
 from stitchcuda.bench.results import Asked, Baselines, Result, RunFolder, digest_of
-from stitchcuda.errors import BadInput, StitchError, UnusableReference
+from stitchcuda.errors import BadInput, NotJudged, StitchError, UnusableReference
 from stitchcuda.state import Settings
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.verify.api import Verdict, require_program
@@ -85,6 +85,8 @@ def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, out: Pa
         verdict = judged.result()
     except UnusableReference as error:
         return known.model_copy(update={"end": "broken", "reasons": (str(error),)})
+    except (BadInput, NotJudged) as error:  # it takes too long or too much memory, or the simulator cannot run it
+        return known.model_copy(update={"end": "could not judge", "reasons": (str(error),)})
     except Exception as error:             # also a defect of ours: the others go on, and this one is tried again
         return known.model_copy(update={"reasons": (f"could not be judged: {error}",)})
     seconds = verdict.seconds
@@ -95,6 +97,7 @@ def _result(pair: ExistingProgram, judged: Future[Verdict], device: str, out: Pa
         "label": verdict.label, "tier": verdict.tier,
         "speedups": {"eager": verdict.speedup} if verdict.accepted and verdict.speedup else {},
         "max_error": verdict.max_error / bound if verdict.max_error is not None and bound else None,
+        "within_bound": verdict.within_bound, "tolerance": verdict.tolerance,
         "significand": (verdict.significand.used, verdict.significand.needed),
         "shares": (verdict.shares.own, verdict.shares.vendor, verdict.shares.framework),
         "seconds": seconds.build + seconds.check + seconds.timing,

@@ -12,13 +12,15 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stitchcuda.bench.table import BEST, NAMES, BenchTable, Row
+from stitchcuda.bench.table import BEST, NAMES, BenchTable, Row, within_sentence, within_words
 from stitchcuda.report.page import page_style
 from stitchcuda.state import Record
 
 _WIDTH, _HEIGHT = 640, 260                 # of the drawing, without its margins
 _MOST = 3.0                                # the largest p that is drawn
-_COLOURS = {"eager": "own", "graph": "graph", "compile": "vendor", "max-autotune": "copy", BEST: "framework"}
+_COLOURS = {
+    "eager": "own", "graph": "graph", "compile": "vendor", "max-autotune": "copy", "channels-last": "quiet", BEST: "framework",
+}  # fmt: skip
 
 
 class Curve(Record):
@@ -30,10 +32,19 @@ class Curve(Record):
 
 
 class Line(Record):
-    """A problem's rows in the runs that are shown, the first run's first."""
+    """A problem's rows in the runs of a group, the first run's first."""
 
     name: str
     rows: tuple[Row | None, ...]
+
+
+class PrecisionGroup(Record):
+    """Runs that are shown in one table of problems: those of one precision, since figures at two are not compared."""
+
+    precision: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]               # baselines
+    lines: tuple[Line, ...]
 
 
 def bench_page(tables: Sequence[BenchTable], names: Sequence[str]) -> bytes:
@@ -44,8 +55,8 @@ def bench_page(tables: Sequence[BenchTable], names: Sequence[str]) -> bytes:
     )  # fmt: skip
     text = environment.get_template("bench.html.j2").render(
         runs=[(name, table, curves(table)) for name, table in zip(names, tables, strict=True)],
-        columns=[name for name in NAMES if any(against.baseline == name for table in tables for against in table.against)],
-        titles=NAMES, best=BEST, lines=_lines(tables), width=_WIDTH, height=_HEIGHT, most=_MOST, style=Markup(page_style()),
+        groups=_groups(tables, names), titles=NAMES, best=BEST, within_sentence=within_sentence, within_words=within_words,
+        width=_WIDTH, height=_HEIGHT, most=_MOST, style=Markup(page_style()),
         predictions=any(row.predicted for table in tables for row in table.problems),
         claims=any(row.claimed for table in tables for row in table.problems),
     )  # fmt: skip
@@ -66,6 +77,16 @@ def curves(table: BenchTable) -> tuple[Curve, ...]:
         path = " ".join(f"{x / _MOST * _WIDTH:.1f},{(1 - y) * _HEIGHT:.1f}" for x, y in points)
         found.append(Curve(baseline=against.baseline, path=path, colour=_COLOURS[against.baseline]))
     return tuple(found)
+
+
+def _groups(tables: Sequence[BenchTable], names: Sequence[str]) -> list[PrecisionGroup]:
+    found = []
+    for precision in dict.fromkeys(table.precision for table in tables):
+        own = [table for table in tables if table.precision == precision]
+        columns = [name for name in NAMES if any(against.baseline == name for table in own for against in table.against)]
+        called = [name for name, table in zip(names, tables, strict=True) if table.precision == precision]
+        found.append(PrecisionGroup(precision=precision, names=tuple(called), columns=tuple(columns), lines=tuple(_lines(own))))
+    return found
 
 
 def _lines(tables: Sequence[BenchTable]) -> list[Line]:

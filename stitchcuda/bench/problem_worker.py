@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from stitchcuda.bench.results import End, Result, closest
-from stitchcuda.errors import NotCaptured, StitchError, UnusableReference
+from stitchcuda.errors import BadInput, NotCaptured, NotJudged, StitchError, UnusableReference
 from stitchcuda.sessions import session as sessions
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import DeviceFacts, Record, Settings, Usage
 from stitchcuda.store import Workspace
+from stitchcuda.verify.api import needed_tolerance, outputs_within_bound
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 _ALONE = 137                               # the exit code when nobody waits any more
@@ -54,6 +55,8 @@ def work(order: Order) -> Result:
         return _without_program(home, order.problem, "broken", error)
     except NotCaptured as error:           # our limit: it counts as a problem without a program
         return _without_program(home, order.problem, "refused", error)
+    except (BadInput, NotJudged) as error:
+        return _without_program(home, order.problem, "could not judge", error)
     except StitchError as error:
         return _without_program(home, order.problem, "failed", error)
 
@@ -80,6 +83,7 @@ def result_of(session: Session, problem: str) -> Result:
         speedups=_speedups(session, outcome), predicted=outcome.predicted_speedup if outcome.accepted else None,
         eager_ms=outcome.baseline_ms, program_ms=outcome.best_ms if outcome.accepted else None,
         max_error=output.max_error / output.max_bound if output and output.max_bound else None,
+        within_bound=outputs_within_bound(check) if check else None, tolerance=needed_tolerance(check) if check else None,
         significand=(output.bits, output.bits_of_reference) if output else (None, None),
         shares=(check.own_share, check.vendor_share, check.framework_share) if check else (0.0, 0.0, 0.0),
         attempts=outcome.attempts, usage=outcome.usage, seconds=outcome.usage.wall_s,

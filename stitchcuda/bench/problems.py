@@ -1,4 +1,4 @@
-"""Reads sets of problems: KernelBench's levels, a folder of references, or a table of references with one JSON object a line.
+"""Reads sets of problems: KernelBench's levels, a folder or a table of references, or definitions of flashinfer-bench.
 
 A problem is a name and the file of its reference. Nothing is imported or run here: a reference that cannot be used is found
 when its session begins, and is then a row of the table.
@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
+from stitchcuda.bench import flashinfer
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.store.files import write_atomically
 
-Source = Literal["kernelbench", "folder", "jsonl"]
+Source = Literal["kernelbench", "folder", "jsonl", "flashinfer"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 LEVELS = (1, 2, 3, 4)                      # of KernelBench
 _LONGEST = 60                              # characters of a name
@@ -39,14 +40,16 @@ class Problem(Record):
 
     name: str
     reference: Path
+    why_not: str = ""                      # why it can be no problem here; then `reference` is the file that defines it
 
 
 def read_problems(source: str, path: Path, into: Path, *, levels: Sequence[int] = (), ids: str | None = None) -> list[Problem]:
     """Returns the problems of a set, in its order.
 
-    `source`: one of SOURCES. `path`: a checkout of KernelBench, a folder of references, or a .jsonl file, whose references are
-    written to the folder `into`. `levels`: of KernelBench, by default 3. `ids`: which ones, such as "1,4-9", by the number that
-    a file's name begins with, or by place (from 1) where names have none. Raises `BadInput`.
+    `source`: one of SOURCES. `path`: a checkout of KernelBench, a folder of references, a .jsonl file, or a folder with
+    definitions of flashinfer-bench; references that these hold are written to the folder `into`. `levels`: of KernelBench, by
+    default 3. `ids`: which ones, such as "1,4-9", by the number that a file's name begins with, or by place (from 1) where
+    names have none. Raises `BadInput`.
     """
     if source not in SOURCES:
         raise BadInput(f"{source} is no source of problems: give {', '.join(SOURCES[:-1])} or {SOURCES[-1]}")
@@ -57,6 +60,8 @@ def read_problems(source: str, path: Path, into: Path, *, levels: Sequence[int] 
         found = [problem for level, folder in folders.items() for problem in _in_folder(folder, f"level{level}-")]
     elif source == "folder":
         found = _in_folder(path, "")
+    elif source == "flashinfer":
+        found = _in_definitions(path, into)
     else:
         found = _in_table(path, into)
     if not found:
@@ -130,6 +135,26 @@ def _in_table(path: Path, into: Path) -> list[Problem]:
         file = into / digest(source) / f"{name}.py"
         write_text(file, source, f"{path} line {number}")
         found.append(Problem(name=name, reference=file.resolve()))
+    return found
+
+
+def _in_definitions(path: Path, into: Path) -> list[Problem]:
+    """The definitions in a folder of flashinfer-bench's form: definitions/KIND/NAME.json and workloads/KIND/NAME.jsonl."""
+    place = path / "definitions"
+    if not place.is_dir():
+        raise BadInput(f"{path} has no folder definitions: give a data set of flashinfer-bench")
+    found = []
+    for file in sorted(place.rglob("*.json")):
+        known, name = path / "workloads" / file.parent.relative_to(place) / f"{file.stem}.jsonl", file_name(file.stem)
+        lines = [line for line in _read(known).split("\n") if line.strip()] if known.is_file() else []
+        try:
+            source = flashinfer.reference_of(_read(file), lines)
+        except flashinfer.NotUsable as error:
+            found.append(Problem(name=name, reference=file.resolve(), why_not=str(error)))
+            continue
+        written = into / digest(source) / f"{name}.py"
+        write_text(written, source, str(file))
+        found.append(Problem(name=name, reference=written.resolve()))
     return found
 
 

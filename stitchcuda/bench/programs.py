@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from stitchcuda.bench.problems import choose, digest, file_name, levels_folder, read_rows, text_in, write_text
+from stitchcuda.bench.work_folder import is_work_folder, program_of
 from stitchcuda.errors import BadInput
 from stitchcuda.sessions.session import sessions
 from stitchcuda.state import Record
@@ -42,8 +43,9 @@ def read_pairs(
 ) -> list[ExistingProgram]:
     """Returns the programs of a set, in its order.
 
-    `kind`: one of KINDS. `path`: "pairs": a folder of folders that hold reference.py (or model.py) and a program; "jsonl": a
-    table with the texts of both in each line, such as CUDA-L1 publishes; "kernelbench": a run's folder of
+    `kind`: one of KINDS. `path`: "pairs": a folder of folders that hold reference.py (or model.py) and a program, such as work
+    folders of CUDA Agent, or one of these; "jsonl": a table with the texts of both in each line, such as CUDA-L1 publishes;
+    "kernelbench": a run's folder of
     programs as its scripts write them, with `references`, the checkout; "sessions": a workspace. Texts are written to the
     folder `into`. `ids`: which ones, by the number of their problem, or by place (from 1) where names have none. Raises
     `BadInput`.
@@ -58,7 +60,7 @@ def read_pairs(
     elif not path.is_dir():
         raise BadInput(f"{path} is no folder: give the folder of the programs")
     elif kind == "pairs":
-        found = list(_in_folders(path))
+        found = list(_in_folders(path, into))
     elif kind == "sessions":
         found = list(_of_sessions(path))
     else:
@@ -69,16 +71,24 @@ def read_pairs(
     return choose(found, ids, path)
 
 
-def _in_folders(path: Path) -> Iterator[ExistingProgram]:
-    for folder in sorted(child for child in path.iterdir() if child.is_dir()):
+def _in_folders(path: Path, into: Path) -> Iterator[ExistingProgram]:
+    folders = [path] if is_work_folder(path) else sorted(child for child in path.iterdir() if child.is_dir())
+    for folder in folders:
         reference = next((folder / name for name in _REFERENCES if (folder / name).is_file()), None)
         program = next((folder / name for name in _PROGRAMS if (folder / name).exists()), None)
         if program is None:
             continue
-        if program.name == "model_new.py" and (folder / "kernels").is_dir():
+        if is_work_folder(folder):
+            program = program_of(folder, into / f"{file_name(folder.name)}-{digest(*map(str, _contents(folder)))}")
+        elif program.name == "model_new.py" and (folder / "kernels").is_dir():
             program = folder               # a program's folder with the reference in it
         why = "" if reference else f"{folder} has no reference.py"
         yield ExistingProgram(name=file_name(folder.name), program=program.resolve(), reference=reference, why=why)
+
+
+def _contents(folder: Path) -> Iterator[bytes]:
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        yield file.read_bytes()
 
 
 def _in_table(path: Path, into: Path) -> Iterator[ExistingProgram]:

@@ -24,10 +24,10 @@ from stitchcuda.state import CheckResult, OutputError, Record, Settings, Tier, U
 from stitchcuda.store.files import write_atomically
 from stitchcuda.store.lines import Lines
 
-End = Literal["accepted", "refused", "nothing to do", "broken", "failed", "parked"]
-"""How a problem ended. "broken": nothing can be judged by its reference. "failed" and "parked" are no results: they are tried
-again by the next run."""
-FINAL = ("accepted", "refused", "nothing to do", "broken")
+End = Literal["accepted", "refused", "nothing to do", "broken", "could not judge", "failed", "parked"]
+"""How a problem ended. "broken": nothing can be judged by its reference. "could not judge": not on this machine, however often
+it is tried. "failed" and "parked" are no results: they are tried again by the next run."""
+FINAL = ("accepted", "refused", "nothing to do", "broken", "could not judge")
 
 
 class Result(Record):
@@ -40,12 +40,14 @@ class Result(Record):
     label: str = ""
     tier: Tier | None = None
     device: str = ""                       # name, driver and torch
-    speedups: dict[str, float] = Field(default_factory=dict)  # over each baseline: eager, graph, compile, max-autotune
+    speedups: dict[str, float] = Field(default_factory=dict)  # over each baseline, by its `Mode`
     predicted: float | None = None         # speed-up over eager by the cost model, where nothing was timed
     claimed: float | None = None           # what the program's author says
     eager_ms: float | None = None
     program_ms: float | None = None
     max_error: float | None = None         # of the output closest to its bound, relative to the bound
+    within_bound: bool | None = None       # whether all outputs are within the verifier's bound; None: none was compared
+    tolerance: float | None = None         # the least atol = rtol with which torch.allclose takes all outputs for equal
     significand: tuple[float | None, float | None] = (None, None)  # bits (used, of the reference)
     shares: tuple[float, float, float] = (0.0, 0.0, 0.0)  # own kernels, vendor libraries, framework
     attempts: int = 0

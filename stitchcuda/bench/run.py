@@ -57,6 +57,9 @@ def _work_on_rest(
     folder: RunFolder, problems: Sequence[Problem], settings: Settings, gpus: Sequence[str], at_once: int | None,
     tell: Callable[[str], None], work: Work,
 ) -> None:  # fmt: skip
+    for problem in problems:
+        if problem.why_not:
+            folder.add(Result(id=problem.name, problem=problem.name, end="could not judge", reasons=(problem.why_not,)))
     known = folder.results()
     waiting = deque(problem for problem in problems if problem.name not in known)
     progress = BenchProgress(len(problems), [*known.values()], tell)

@@ -15,14 +15,18 @@ from pathlib import Path
 from pydantic import Field
 
 from stitchcuda.bench.results import FINAL, Asked, End, Result, RunFolder
+from stitchcuda.counts import counted
 from stitchcuda.state import Record, Usage
+from stitchcuda.verify.reference.baseline_times import MODE_NAMES
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
+TOLERANCES = {"1e-2": 1e-2, "1e-4": 1e-4}
+"""Of published checks: atol and rtol of torch.allclose."""
+OURS = "ours"
+BOUNDS = (*TOLERANCES, OURS)
 BEST = "best"
 """The fastest of a problem's baselines that agree with the reference."""
-NAMES = {
-    "eager": "eager", "graph": "CUDA graph", "compile": "torch.compile", "max-autotune": "max-autotune", BEST: "best baseline",
-}  # fmt: skip
+NAMES: dict[str, str] = {**{str(mode): name for mode, name in MODE_NAMES.items()}, BEST: "best baseline"}
 
 
 class Row(Record):
@@ -41,12 +45,22 @@ class Row(Record):
     eager_ms: float | None = None
     program_ms: float | None = None
     max_error: float | None = None
+    within_bound: bool | None = None
+    tolerance: float | None = None
     significand: tuple[float | None, float | None] = (None, None)
     shares: tuple[float, float, float] = (0.0, 0.0, 0.0)
     attempts: int = 0
     seconds: float = 0.0
     usd: float | None = 0.0
     program: str = ""
+
+    @property
+    def within(self) -> tuple[str, ...] | None:
+        """Names of the BOUNDS that its outputs are within; None if none was compared."""
+        if self.within_bound is None:
+            return None
+        least = math.inf if self.tolerance is None else self.tolerance
+        return (*(name for name, most in TOLERANCES.items() if least <= most), *([OURS] if self.within_bound else []))
 
 
 class Against(Record):
@@ -75,8 +89,11 @@ class BenchTable(Record):
     judged: int                            # problems that can be judged and have a result
     correct: int
     broken: int
+    not_judged: int                        # that this machine cannot judge
     missing: int                           # without a result so far
     against: tuple[Against, ...]
+    compared: int                          # problems with a program whose outputs were compared
+    within: dict[str, int]                 # how many of these are within each of BOUNDS
     predicted_mean: float | None           # geometric mean of predictions over eager, where nothing was timed
     seconds: float
     usage: Usage
@@ -95,12 +112,15 @@ def make_table(asked: Asked, results: Mapping[str, Result]) -> BenchTable:
     judged = [row for row in rows if row.end in ("accepted", "refused", "nothing to do")]
     baselines = [name for name in NAMES if any(name in row.speedups for row in rows)]
     predictions = [row.predicted for row in judged if row.correct and row.predicted]
+    compared = [row.within for row in rows if row.within is not None]
     return BenchTable(
         kind=asked.kind, source=asked.source, path=asked.path, model=asked.settings.model, policy=asked.settings.policy,
         precision=asked.settings.precision, devices=tuple(dict.fromkeys(r.device for r in results.values() if r.device)),
         total=len(rows), judged=len(judged), correct=sum(row.correct for row in judged),
-        broken=sum(row.broken for row in rows), missing=sum(row.end not in FINAL for row in rows),
+        broken=sum(row.broken for row in rows), not_judged=sum(row.end == "could not judge" for row in rows),
+        missing=sum(row.end not in FINAL for row in rows),
         against=tuple(_against(name, judged) for name in baselines), predicted_mean=geometric_mean(predictions),
+        compared=len(compared), within={name: sum(name in found for found in compared) for name in BOUNDS},
         seconds=sum(row.seconds for row in rows), usage=_total(results.values()), problems=rows,
     )  # fmt: skip
 
@@ -119,7 +139,7 @@ def _row(name: str, result: Result | None) -> Row:
         field: getattr(result, field)
         for field in (
             "end", "correct", "predicted", "claimed", "reasons", "label", "tier", "eager_ms", "program_ms", "max_error",
-            "significand", "shares", "attempts", "seconds", "program",
+            "within_bound", "tolerance", "significand", "shares", "attempts", "seconds", "program",
         )
     }  # fmt: skip
     return Row(name=name, broken=result.end == "broken", speedups=speedups, usd=result.usage.usd, **shared)
@@ -155,6 +175,7 @@ def markdown(table: BenchTable) -> str:
         f"{table.path}; {f'model {table.model}, ' if table.kind == 'run' else ''}policy {table.policy}, precision "
         f"{table.precision}; "
         f"{'; '.join(table.devices) or 'no device'}; {table.total} problems: {table.judged} judged, {table.broken} broken, "
+        f"{table.not_judged} that could not be judged, "
         f"{table.missing} without a result. {table.seconds / 60:.0f} minutes of work{money}.", "",
     ]  # fmt: skip
     if table.against:
@@ -171,13 +192,15 @@ def markdown(table: BenchTable) -> str:
         lines += ["", "A problem without a correct program counts as 1.0 in the mean of all.", ""]
     elif table.predicted_mean:
         lines += [f"Nothing was timed; the cost model's predictions over eager have a mean of {table.predicted_mean:.2f}×.", ""]
+    if table.compared:
+        lines += [within_sentence(table), ""]
     columns = [against.baseline for against in table.against] or ["predicted"]
     heads = [NAMES.get(column, column) for column in columns]
     claims = any(row.claimed for row in table.problems)
     lines += [
         f"| problem | outcome |{' claimed |' if claims else ''} {' | '.join(heads)} "
-        "| bits used / needed | own kernels | s | $ | why |",
-        "|---" * (7 + len(columns) + claims) + "|",
+        "| within | bits used / needed | own kernels | s | $ | why |",
+        "|---" * (8 + len(columns) + claims) + "|",
     ]
     for row in table.problems:
         values = [row.predicted if column == "predicted" else row.speedups.get(column) for column in columns]
@@ -185,10 +208,23 @@ def markdown(table: BenchTable) -> str:
         why = " ".join("; ".join(row.reasons).split()).replace("|", "/")[:200]
         claimed = f" {_times(row.claimed)} |" if claims else ""
         lines.append(
-            f"| {row.name} | {row.end or 'no result yet'} |{claimed} {' | '.join(map(_times, values))} | {bits} | "
+            f"| {row.name} | {row.end or 'no result yet'} |{claimed} {' | '.join(map(_times, values))} | "
+            f"{within_words(row)} | {bits} | "
             f"{row.shares[0]:.0%} | {row.seconds:.0f} | {_money(row.usd)} | {why} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def within_sentence(table: BenchTable) -> str:
+    """How many programs are within each bound, of those whose outputs were compared."""
+    called = {name: f"atol = rtol = {name}" for name in TOLERANCES} | {OURS: "the bound of the verifier"}
+    counts = ", ".join(f"{table.within[name]} within {words}" for name, words in called.items())
+    return f"Of {counted(table.compared, 'program')} whose outputs were compared at precision {table.precision}: {counts}."
+
+
+def within_words(row: Row) -> str:
+    """The bounds that a problem's program is within, such as "1e-2, ours"."""
+    return "-" if row.within is None else ", ".join(row.within) or "none"
 
 
 def _times(value: float | None) -> str:

@@ -31,8 +31,8 @@ Ids = Annotated[str | None, typer.Option("--ids", help="Which problems, by numbe
 @app.command()
 @report_errors(interrupted="interrupted: results so far are kept, the same command goes on")
 def run(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="kernelbench, folder or jsonl.")],
-    path: Annotated[Path, typer.Option("--path", help="A checkout of KernelBench, a folder of references, or a .jsonl file.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="kernelbench, folder, jsonl or flashinfer.")],
+    path: Annotated[Path, typer.Option("--path", help="Where the problems are: docs/benchmarks.md.")],
     out: Out,
     level: Annotated[list[int] | None, typer.Option("--level", help="Of KernelBench, by default 3; again for several.")] = None,
     ids: Ids = None,
@@ -44,8 +44,9 @@ def run(
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs, by default one.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Sessions at once; by default three to a GPU.")] = None,
     baselines: Annotated[
-        bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
-    ] = True,
+        bool | None,
+        typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU; by default yes."),
+    ] = None,
     ray: Annotated[
         str | None, typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster's GPUs and hosts; local starts one here.")
     ] = None,
@@ -73,10 +74,11 @@ def run(
     if ray and ray != LOCAL and device == "auto":
         raise BadInput("with --ray say what the cluster's hosts have: --device cuda or --device sim")
     target = "cuda" if ray and device == "cuda" else resolve_target(device)  # the cluster's hosts have the GPUs
+    _tell_without_effect(target, gpus, gpu_memory_gb, baselines)
     settings = check_settings({
         "model": chosen, "roles": {role: tuple(models) for role, models in roles.items()}, "base_url": base_url,
         "target": target, "budget_usd": budget_usd, "max_attempts": max_attempts, "max_minutes": max_minutes, "policy": policy,
-        "precision": precision, "gpu_memory_gb": gpu_memory_gb, "time_baselines": baselines and target == "cuda",
+        "precision": precision, "gpu_memory_gb": gpu_memory_gb, "time_baselines": baselines is not False and target == "cuda",
     })  # fmt: skip
     check_models(settings)
     problems = read_problems(source, path, out / "references", levels=level or (), ids=ids)
@@ -105,7 +107,7 @@ def verify(
     ] = None,
     ids: Ids = None,
     device: Device = "auto",
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs.")] = 1,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="Use so many of the visible GPUs, by default one.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Programs at once; by default three to a GPU.")] = None,
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
@@ -122,13 +124,14 @@ def verify(
     from stitchcuda.tools.device.device import resolve_target
 
     target = resolve_target(device)
+    _tell_without_effect(target, gpus, gpu_memory_gb, baselines)
     settings = check_settings({
         "target": target, "policy": policy, "precision": precision, "gpu_memory_gb": gpu_memory_gb,
         "time_baselines": baselines and target == "cuda",
     })  # fmt: skip
     pairs = read_pairs(source, path, out / "programs", references=references, ids=ids)
     judge(
-        pairs, out, settings, source=source, path=path, gpus=_visible(gpus) if target == "cuda" else (), at_once=jobs,
+        pairs, out, settings, source=source, path=path, gpus=_visible(gpus or 1) if target == "cuda" else (), at_once=jobs,
         tell=_tell,
     )  # fmt: skip
     return _finish(out, as_json)
@@ -176,6 +179,13 @@ def export(
 
 def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _tell_without_effect(target: str, gpus: int | None, gpu_memory_gb: float | None, baselines: bool | None) -> None:
+    """Says which of these options were given although they have no effect on the simulator."""
+    given = {"--gpus": gpus, "--gpu-memory-gb": gpu_memory_gb, "--baselines": baselines}
+    if target == "sim" and (names := [name for name, value in given.items() if value]):
+        _tell(f"without effect on the simulator, which uses no GPU and times nothing: {', '.join(names)}")
 
 
 def _finish(out: Path, as_json: bool) -> int:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from stitchcuda.report.findings import Findings
 from stitchcuda.state import Record
-
-_NAMES = {"eager": "eager", "graph": "CUDA graph", "compile": "torch.compile", "max-autotune": "max-autotune"}
+from stitchcuda.verify.reference.baseline_times import MODE_NAMES
 
 
 class Bar(Record):
@@ -28,7 +27,8 @@ def make_bars(found: Findings) -> tuple[Bar, ...]:
     card = found.card
     if card.speedup is not None:
         times = found.baselines.times if found.baselines else ()
-        beside = [(_NAMES[time.mode], time.speedup) for time in times if time.speedup and time.agrees and time.mode != "eager"]
+        others = [time for time in times if time.agrees and time.mode != "eager"]
+        beside = [(MODE_NAMES[time.mode], time.speedup) for time in others if time.speedup]
         figures = [("eager", 1.0), *beside, ("this program", card.speedup)]
         longest = max(value for _, value in figures)
         return tuple(

@@ -18,7 +18,7 @@ from typing import TypedDict, Unpack
 from pydantic import Field
 
 from stitchcuda.compiler.syntax import parse_module
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput, NotJudged, Unavailable
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import (
     BuildResult,
@@ -81,6 +81,8 @@ class Verdict(Record):
     speedup: float | None = None           # over eager, timed tiers only
     max_error: float | None = None
     error_bound: float | None = None
+    within_bound: bool | None = None       # whether all outputs are within their bounds; None: none was compared
+    tolerance: float | None = None         # the least atol = rtol with which torch.allclose takes all outputs for equal
     significand: Significand = Significand()
     shares: Shares = Shares()
     seconds: Seconds = Seconds()
@@ -141,7 +143,7 @@ class Verifier:
             return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
         check = self.judge.verify_final(program, seeds=self._seeds)
         if not check.ok and check.tier == "compiled":
-            raise Unavailable(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
+            raise NotJudged(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
         timing, timing_s, policy = None, 0.0, policy or self._settings.policy
         with reading(program):             # the policy reads its manifest
             hopeless = bool(policy_reasons(program, policy, check)[0])
@@ -214,6 +216,17 @@ def shorten(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
 
 
+def outputs_within_bound(check: CheckResult) -> bool | None:
+    """Whether all outputs are within their bounds, as far as they were compared; None if none was."""
+    return all(output.ok for output in check.outputs) if check.outputs else None
+
+
+def needed_tolerance(check: CheckResult) -> float | None:
+    """The least atol = rtol with which torch.allclose takes all outputs for equal on inputs as get_inputs() gives them; None if
+    none was compared."""
+    return max((output.tolerance for output in check.outputs if output.tolerance is not None), default=None)
+
+
 def _badness(output: OutputError) -> float:
     return output.max_error / output.max_bound if output.max_bound else output.max_error
 
@@ -223,7 +236,7 @@ def _verdict(
 ) -> Verdict:  # fmt: skip
     right, check = check.ok, apply_policy(program, policy, check, timing)
     if right and not check.ok and check.not_simulated:
-        raise Unavailable(check.not_simulated[0])
+        raise NotJudged(check.not_simulated[0])
     refused = timing.refused if timing else ()
     reasons, accepted = (*check.reasons, *refused), check.ok and not refused
     closest = max(check.outputs, key=_badness, default=None)
@@ -236,6 +249,8 @@ def _verdict(
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest and finite else None,
+        within_bound=outputs_within_bound(check),
+        tolerance=needed_tolerance(check),
         significand=Significand(
             used=closest.bits if closest else None,
             needed=closest.bits_of_reference if closest else None,

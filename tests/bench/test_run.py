@@ -43,8 +43,10 @@ def test_a_reference_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:
     folder = tmp_path / "problems"
     folder.mkdir()
     (folder / "1_broken.py").write_text(BROKEN)
-    done = subprocess.run(command(folder, tmp_path / "out"), capture_output=True, text=True, check=False)
+    asked = [*command(folder, tmp_path / "out"), "--gpus", "2", "--baselines"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "without effect on the simulator, which uses no GPU and times nothing: --gpus, --baselines\n" in done.stderr
     (row,) = json.loads(done.stdout)["problems"]
     assert (row["name"], row["broken"], row["correct"]) == ("1_broken", True, False)
     assert "constant" in row["reasons"][0]

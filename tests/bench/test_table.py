@@ -99,3 +99,29 @@ def test_the_page_shows_two_runs_and_runs_nothing(tmp_path: Path) -> None:
     (eager, *_) = curves(table)
     assert eager.path.split()[0] == "0.0,86.7"        # two of three problems are faster than nothing
     assert eager.path.split()[-2:] == ["213.3,173.3", "640.0,173.3"]  # one is more than three times faster
+
+
+def test_the_bounds_that_each_program_passes_are_told() -> None:
+    found = {
+        "a": RESULTS["a"].model_copy(update={"within_bound": True, "tolerance": 3e-6}),
+        "b": Result(id="b", problem="b", end="refused", within_bound=False, tolerance=5e-3, reasons=("TF32",)),
+        "c": Result(id="c", problem="c", end="refused", within_bound=False, tolerance=math.inf),
+        "d": RESULTS["d"],
+    }
+    table = make_table(ASKED, found)
+    assert [row.within for row in table.problems] == [("1e-2", "1e-4", "ours"), ("1e-2",), (), None, None]
+    assert (table.compared, table.within) == (3, {"1e-2": 2, "1e-4": 1, "ours": 1})
+    sentence = "Of 3 programs whose outputs were compared at precision reference: 2 within atol = rtol = 1e-2, 1 within"
+    assert sentence in markdown(table)
+    assert "| 1e-2, 1e-4, ours |" in markdown(table)
+    assert sentence in bench_page([table], ["run"]).decode()
+
+
+def test_runs_at_two_precisions_have_tables_of_their_own() -> None:
+    narrow = make_table(ASKED.model_copy(update={"settings": Settings(precision="tf32")}), RESULTS)
+    page = bench_page([make_table(ASKED, RESULTS), narrow], ["exact", "narrow"]).decode()
+    parts = page.partition('id="problems"')[2].split("<h3>")
+    assert [part.partition("</h3>")[0] for part in parts[1:]] == ["Precision reference", "Precision tf32"]
+    assert [part.count('<th scope="row">') for part in parts] == [0, 5, 5]
+    alike = bench_page([narrow, narrow], ["one", "other"]).decode()
+    assert alike.partition('id="problems"')[2].count('<th scope="row">') == 5, "at one precision they stand beside each other"

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.verify.reference.baseline_times import BaselineTime, BaselineTimes, format_table
+from stitchcuda.verify.reference.baseline_times import BaselineTime, BaselineTimes, Mode, format_table
 from stitchcuda.verify.reference.baselines import _read_cached, time_baselines
 from stitchcuda.verify.reference.baselines_worker import HostClock, time_in_turns, time_mode
 from stitchcuda.verify.reference.trusted_reference import TrustedReference
@@ -22,6 +22,8 @@ from tests.verify.references import source
 
 NORM = source("torch.relu(self.norm(x))", "[torch.randn(16, 8)]", init="self.norm = nn.BatchNorm1d(8)")
 LOUD = "print('loading')\n" + source("self.loud(x)", init="self.loud = lambda x: (print('called'), x.sin() * 2)[1]")
+IMAGES = source("self.norm(self.conv(x))", "[torch.randn(2, 3, 8, 8)]",
+                init="self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)")
 EXITS = "import os\n" + source("os._exit(3)")
 
 
@@ -191,6 +193,36 @@ def test_inputs_that_the_reference_writes_are_compared_and_renewed(tmp_path: Pat
     assert torch.equal(before, subject.inputs[0][0][0])
 
 
+def test_channels_last_is_a_copy_of_the_reference_that_is_compared_like_any_other_way(tmp_path: Path) -> None:
+    subject = TrustedReference(reference(tmp_path, IMAGES), "cpu", "reference")
+    assert subject.convolves_images()
+    with torch.no_grad():
+        subject.module.get_parameter("norm.bias").add_(1.0)  # not what its constructor draws
+    other = subject.in_channels_last()
+    weights = [way.module.get_parameter("conv.weight") for way in (subject, other)]
+    assert torch.equal(*weights)
+    assert [weight.is_contiguous(memory_format=torch.channels_last) for weight in weights] == [False, True]
+    assert torch.equal(*(way.module.get_parameter("norm.bias") for way in (subject, other)))
+    assert other.disagreement(other.module).startswith("output: "), "outputs are compared with what the first one gave"
+    with torch.no_grad():
+        other.module.get_parameter("norm.bias").sub_(1.0)
+    assert other.disagreement(other.module) == "", "its running statistics are compared too, and put back"
+    assert float(other.module.get_buffer("norm.running_mean").abs().max()) == 0.0
+
+
+def test_channels_last_is_not_timed_without_4d_convolutions(tmp_path: Path) -> None:
+    series = source("self.conv(x)", "[torch.randn(2, 3, 8)]", init="self.conv = nn.Conv1d(3, 4, 3)")
+    for text in (NORM, series):
+        time = time_mode("channels-last", TrustedReference(reference(tmp_path, text), "cpu", "reference"), HostClock(),
+                         contextlib.nullcontext)
+        assert time == BaselineTime(mode="channels-last", note="the reference has no 4-d convolution")
+        known = BaselineTimes(reference="a" * 64, name="a.py", device="cpu", times=(time,))
+        (place := tmp_path / "kept.json").write_text(known.model_dump_json())
+        assert _read_cached(place, known) == (time,), "that is known then"
+    assert format_table(known).splitlines()[2].split()[0] == "channels-last"
+    assert format_table(known).splitlines()[2].endswith("the reference has no 4-d convolution")
+
+
 def test_autocast_is_part_of_the_precision(tmp_path: Path) -> None:
     path = reference(tmp_path, source("self.line(x)", init="self.line = nn.Linear(16, 16)"))
     plain, narrow = TrustedReference(path, "cpu", "reference"), TrustedReference(path, "cpu", "bf16")
@@ -248,19 +280,17 @@ def test_the_command_says_what_went_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_compiled_programs_are_timed_and_agree(tmp_path: Path) -> None:
-    found = time_baselines(reference(tmp_path), device="cpu", modes=("compile", "max-autotune"), limit_s=250, cache=tmp_path)
-    assert [(time.mode, time.agrees, time.failed) for time in found.times] == [
-        ("compile", True, ""), ("max-autotune", True, ""),
-    ]  # fmt: skip
+    modes: tuple[Mode, ...] = ("compile", "max-autotune", "channels-last")
+    found = time_baselines(reference(tmp_path, IMAGES), device="cpu", modes=modes, limit_s=250, cache=tmp_path)
+    assert [(time.mode, time.agrees, time.failed) for time in found.times] == [(mode, True, "") for mode in modes]
     assert found.times[0].compile_s > 0
 
 
 @pytest.mark.gpu
 def test_all_of_them_on_this_gpu(tmp_path: Path) -> None:
-    found = time_baselines(reference(tmp_path), modes=("eager", "graph", "compile"), cache=tmp_path)
-    assert [(time.mode, time.agrees, time.failed) for time in found.times] == [
-        ("eager", True, ""), ("graph", True, ""), ("compile", True, ""),
-    ]  # fmt: skip
+    modes: tuple[Mode, ...] = ("eager", "graph", "compile", "channels-last")
+    found = time_baselines(reference(tmp_path, IMAGES), modes=modes, cache=tmp_path)
+    assert [(time.mode, time.agrees, time.failed) for time in found.times] == [(mode, True, "") for mode in modes]
     synchronising = source("x * x.sum().item()", "[torch.rand(64)]")
     (time,) = time_baselines(reference(tmp_path, synchronising), modes=("graph",), cache=tmp_path).times
     assert "captur" in time.failed

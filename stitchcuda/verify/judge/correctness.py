@@ -273,5 +273,7 @@ def _keep_worst(worst: dict[str, OutputError], errors: list[OutputError]) -> Non
         return (not error.ok, error.max_error / error.max_bound if error.max_bound else error.max_error)
 
     for found in errors:
-        if found.name not in worst or badness(found) > badness(worst[found.name]):
-            worst[found.name] = found
+        before = worst.get(found.name, found)
+        worse = found if badness(found) > badness(before) else before
+        needed = [error.tolerance for error in (before, found) if error.tolerance is not None]
+        worst[found.name] = worse.model_copy(update={"tolerance": max(needed, default=None)})

@@ -12,12 +12,17 @@ from typing import Literal, get_args
 
 from stitchcuda.state import Digest, Precision, Record
 
-Mode = Literal["eager", "graph", "compile", "max-autotune"]
+Mode = Literal["eager", "graph", "compile", "max-autotune", "channels-last"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+MODE_NAMES: dict[Mode, str] = {
+    "eager": "eager", "graph": "CUDA graph", "compile": "torch.compile", "max-autotune": "max-autotune",
+    "channels-last": "channels-last compile",
+}  # fmt: skip
 
 
 class BaselineTime(Record):
-    """The time of one mode. `ms` is None where it was not timed; then `failed` says why."""
+    """The time of one mode. `ms` is None where it was not timed; then `failed` says why, or `note` that the mode does not suit
+    the reference."""
 
     mode: Mode
     ms: float | None = None                # median of one call

@@ -1,4 +1,4 @@
-"""Times the reference in each mode in this process: eager, as a CUDA graph, compiled, compiled with max-autotune.
+"""Times the reference in each mode in this process: eager, as a CUDA graph, and compiled in three ways.
 
 Command line:
 
@@ -107,7 +107,7 @@ def prepare_call(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
                 raise RuntimeError("CUDA graphs need a GPU")
             call = Graphed(subject.module, subject.inputs[0], subject.written)
         else:
-            call = torch.compile(subject.module, mode="default" if mode == "compile" else "max-autotune")
+            call = torch.compile(subject.module, mode="max-autotune" if mode == "max-autotune" else "default")
             args, kwargs = copy_arguments(subject.inputs[0])
             call(*args, **kwargs)
         _wait(subject.device)
@@ -154,18 +154,23 @@ def time_in_turns(
 
 
 def time_mode(mode: Mode, subject: TrustedReference, clock: DeviceClock | HostClock, alone: Turn) -> BaselineTime:
-    """Compares and times one mode. An exception of the mode becomes the record's `failed`; `BadInput` is raised on.
+    """Compares and times one mode. An exception of the mode becomes the record's `failed`; `BadInput` is raised on. Channels
+    last is not timed for a reference without 4-d convolutions.
 
     `alone`: entered while it is timed, not while it compiles.
     """
     if mode not in ("eager", "graph"):
         importlib.import_module("torch._dynamo.utils").counters.clear()
     try:
-        call, compile_s = prepare_call(mode, subject)
-        wrong = subject.disagreement(call)
+        if mode == "channels-last" and not subject.convolves_images():
+            return BaselineTime(mode=mode, note="the reference has no 4-d convolution")
+        judged = subject.in_channels_last() if mode == "channels-last" else subject
+        call, compile_s = prepare_call(mode, judged)
+        wrong = judged.disagreement(call)
 
         def ready() -> tuple[Any, Any]:
             subject.restore()
+            judged.restore()
             return copy_arguments(subject.inputs[0]) if subject.written else subject.inputs[0]
 
         with alone(), subject.in_precision():

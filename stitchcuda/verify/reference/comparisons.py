@@ -19,6 +19,7 @@ import torch
 from stitchcuda.counts import counted
 from stitchcuda.state import OutputError
 from stitchcuda.verify.compare import bound, degenerate_outputs
+from stitchcuda.verify.compare.tolerance import needed_tolerance
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents
 from stitchcuda.verify.inputs.input_ranges import find_value_range
@@ -182,7 +183,10 @@ class Comparisons:
             same_shape = kind == name and value.shape == own.shape
             if same_shape and not request.given.lenient and value.stride() != own.stride():
                 remarks.append(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
-            errors.append(bound.judge(name, value, own, true, request.bounds[name], measure, device=device))
+            error = bound.judge(name, value, own, true, request.bounds[name], measure, device=device)
+            if kind == name and request.given.variant == GIVEN:
+                error = error.model_copy(update={"tolerance": needed_tolerance(value, own, device=device)})
+            errors.append(error)
         reasons += [_sentence(error) for error in errors if not error.ok]
         changed = {name.partition(":")[2] for name in names if name.startswith("input:")}
         for position, (before, after) in enumerate(zip(inputs, answer.inputs, strict=False)):

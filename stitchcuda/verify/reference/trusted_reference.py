@@ -9,6 +9,7 @@ Where to look next: `verify/reference/baselines_worker.py` (who uses it), `verif
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.state import Precision
 from stitchcuda.verify.compare import bound
@@ -42,7 +44,7 @@ class TrustedReference:
     def __init__(self, path: Path, device: str, precision: Precision) -> None:
         """Loads and runs the reference. Raises `BadInput` where that fails or its outputs do not repeat."""
         allow_tf32(precision)
-        self.device, self._precision = device, precision
+        self.device, self._path, self._precision = device, path, precision
         reference = load_reference(path, device, seconds=LOAD_S)
         reference.examine()
         self.module = reference.module
@@ -61,9 +63,30 @@ class TrustedReference:
         }
         # Positions of the input tensors that a call writes to.
         self.written = [int(name.removeprefix("input:")) for name in names if name.startswith("input:")]
-        state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        state = _state(self.module)
         self._changing = {name: state[name.removeprefix("buffer:")] for name in names if name.startswith("buffer:")}
         self._before = {name: value.detach().clone() for name, value in self._changing.items()}
+
+    def convolves_images(self) -> bool:
+        """Whether a call runs a convolution whose weight has 4 dimensions."""
+        args, kwargs = copy_arguments(self.inputs[0])
+        with self.in_precision(), _Convolutions() as seen:
+            self.module(*args, **kwargs)
+        self.restore()
+        return 4 in seen.dimensions
+
+    def in_channels_last(self) -> TrustedReference:
+        """Returns the same reference, loaded again, with its parameters in channels-last layout. It is compared with the
+        outputs that this one has."""
+        other, held = copy.copy(self), _state(self.module)
+        other.module = load_reference(self._path, self.device, seconds=LOAD_S).module
+        with torch.no_grad():
+            for name, value in _state(other.module).items():
+                value.copy_(held[name])
+        other.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        state = _state(other.module)
+        other._changing = {name: state[name.removeprefix("buffer:")] for name in self._changing}
+        return other
 
     @contextlib.contextmanager
     def in_precision(self) -> Iterator[None]:
@@ -105,6 +128,23 @@ class TrustedReference:
         products, convolutions = (_fp32(backend) for backend in (torch.backends.cuda.matmul, torch.backends.cudnn))
         autocast = str(dtype).removeprefix("torch.") if dtype else "none"
         return f"fp32 products {products}, convolutions {convolutions}, autocast {autocast}"
+
+
+class _Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`dimensions`: of the weights of the convolutions that run in it."""
+
+    def __init__(self) -> None:
+        super().__init__()                 # type: ignore[no-untyped-call]
+        self.dimensions: set[int] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operator is torch.ops.aten.convolution.default:
+            self.dimensions.add(args[1].dim())
+        return operator(*args, **(kwargs or {}))
+
+
+def _state(module: torch.nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
 def _fp32(backend: Any) -> str:
