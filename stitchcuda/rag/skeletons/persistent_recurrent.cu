@@ -1,26 +1,27 @@
 // An LSTM or GRU layer over all time steps as one persistent kernel in clusters, fp32: batch any, hidden ≤ 256, sm_90.
-// Each cluster of 8 blocks holds all recurrent weights in its registers (256 KB an SM, hidden = 256 fills half of them) and serves
-// ROWS of the batch, whose rows are independent: no barrier over the grid, no cooperative launch, and any number of clusters is
-// safe. After each step the blocks write their part of h into the shared memory of all 8 (distributed shared memory), and one
-// cluster barrier follows; h lies there twice, so that a step writes where no one still reads. Works in a CUDA graph's capture.
-// All arithmetic is fp32 on CUDA cores: as exact as the reference. Expected: 1 to 2 µs a step, where launches cost 5 and more.
-// The inputs' part of the gates is one product for all steps before this kernel (a library product, or skeleton split_product):
-//   gates [steps][batch][G · hidden] = x · w_ih^T + b_ih, G = 4 (LSTM: i, f, g, o, and + b_hh) or 3 (GRU: r, z, n; b_hh comes apart).
-// w_hh [G · hidden][hidden], h0 and c0 [batch][hidden], out [steps][batch][hidden], h and c [batch][hidden] as torch has them (GRU:
-// c0, c null; LSTM: b_hh null). Layers follow each other in the stream; a bidirectional one is a second call with reversed steps.
-// Larger hidden: a cooperative grid (playbook persistent-kernels), since the weights of one cluster no longer fit.
+// Each cluster of 8 blocks holds all recurrent weights in its registers (hidden = 256 fills half of them) and serves ROWS of the
+// batch, whose rows are independent: no barrier over the grid, no cooperative launch, and any number of clusters is safe.
+// After each step the blocks write their part of h into the shared memory of all 8 (distributed shared memory), and one cluster
+// barrier follows; h lies there twice, so that a step writes where no one still reads. Works in a CUDA graph's capture.
+// All arithmetic is fp32 on CUDA cores: as exact as the reference. Expected, not measured: 1 to 2 µs a step.
+// The inputs' part of the gates is one product for all steps before this kernel (a library's, or skeleton pipelined_product):
+//   gates [steps][batch][G · hidden] = x · w_ih^T + b_ih, G = 4 (LSTM: i, f, g, o; + b_hh) or 3 (GRU: r, z, n; b_hh comes apart)
+// w_hh [G · hidden][hidden], h0 and c0 [batch][hidden], out [steps][batch][hidden], h and c [batch][hidden] as torch has them
+// (GRU: c0, c null; LSTM: b_hh null). Layers follow each other in the stream; the reverse direction is a call on reversed steps.
+// Larger hidden: a cooperative grid (playbook persistent-kernels), since the weights no longer fit into one cluster.
+// Offered from sm_90 for lstm, gru, lstm_cell, gru_cell.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 namespace cg = cooperative_groups;
 constexpr int BLOCKS = 8;                                          // the largest portable cluster
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-// 16 lanes serve a hidden unit: 4 gates × 4 lanes, each of which has a fourth of a gate's row of weights, HIDDEN / 4, in registers.
-// Then lane `part` of a gate takes row `part` of the batch. A GRU's fourth gate has no weights and carries the inputs' part of n.
+// 16 lanes serve a hidden unit: 4 gates × 4 lanes, each of which has a fourth of a gate's row of weights in registers. Then lane
+// `part` of a gate takes row `part` of the batch. A GRU's fourth gate has no weights and carries the inputs' part of n.
 template <int HIDDEN, int ROWS, bool GRU>
 __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(HIDDEN / BLOCKS * 16, 1)
-    recurrent(const float* __restrict__ gates, const float* __restrict__ w, const float* __restrict__ b, const float* __restrict__ h0,
-              const float* __restrict__ c0, float* __restrict__ out, float* __restrict__ h_end, float* __restrict__ c_end,
-              int steps, int batch, int hidden) {
+    recurrent(const float* __restrict__ gates, const float* __restrict__ w, const float* __restrict__ b,
+              const float* __restrict__ h0, const float* __restrict__ c0, float* __restrict__ out, float* __restrict__ h_end,
+              float* __restrict__ c_end, int steps, int batch, int hidden) {
   constexpr int GATES = GRU ? 3 : 4, UNITS = HIDDEN / BLOCKS;
   __shared__ __align__(16) float h[2][ROWS][HIDDEN];
   cg::cluster_group cluster = cg::this_cluster();
@@ -43,7 +44,7 @@ __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(HIDDEN / BLOCKS
     const int r = first + i / HIDDEN, column = i % HIDDEN;
     h[0][i / HIDDEN][column] = r < batch && column < hidden ? h0[static_cast<size_t>(r) * hidden + column] : 0.0f;
   }
-  const int from = GRU ? min(gate, 3) - (gate == 3) : gate;        // which of the inputs' gates a lane reads; a GRU's lane 2 none
+  const int from = GRU && gate == 3 ? 2 : gate;                    // which of the inputs' gates a lane reads; a GRU's lane 2 none
   const bool reads = mine && !(GRU && gate == 2);
   const float* input = gates + static_cast<size_t>(row) * GATES * hidden + from * hidden + unit;
   const size_t stride = static_cast<size_t>(batch) * GATES * hidden;
@@ -101,8 +102,8 @@ void launch(int rows, cudaStream_t stream, const float* gates, const float* w, c
   const int clusters = (batch + rows - 1) / rows;
   kernel<<<clusters * BLOCKS, HIDDEN / BLOCKS * 16, 0, stream>>>(gates, w, b, h0, c0, out, h, c, steps, batch, hidden);
 }
-extern "C" int run(const float* gates, const float* w_hh, const float* b_hh, const float* h0, const float* c0, float* out, float* h,
-                   float* c, int steps, int batch, int hidden, int gru, cudaStream_t stream) {
+extern "C" int run(const float* gates, const float* w_hh, const float* b_hh, const float* h0, const float* c0, float* out,
+                   float* h, float* c, int steps, int batch, int hidden, int gru, cudaStream_t stream) {
   if (hidden < 1 || hidden > 256 || batch < 1 || steps < 1) return cudaErrorInvalidValue;
   const int rows = batch <= 16 ? 1 : batch <= 32 ? 2 : 4;          // about 16 clusters of 8 blocks run at once on 132 SMs
   const auto chosen = hidden <= 128 ? (gru ? launch<128, true> : launch<128, false>)

@@ -1,28 +1,30 @@
 // A pipelined product on tensor cores as exact as fp32, any size: c [m][n] = a [m][k] · b [n][k]^T + bias [n], fp32, sm_80.
 // Each row of a and of b is scaled by a power of two (largest element in 2^14 to 2^15) and split into high and low fp16 parts,
-// 22 bits; three products by mma.sync, small ones first. Tensor cores truncate when they add, so that each 128 of k are added to
-// fp32 sums: the error does not grow with k as in one long product. Tiles come through a ring of four stages filled by cp.async.
-// Expected: 2 to 3 times fp32 on CUDA cores where the tiles fill the GPU; with wgmma more (skeleton warpgroup_product, sm_90a).
-// Limits: grid.y: n ≤ 4,000,000; elements below 2^-39 of their row's largest are lost; an infinity may give NaN.
-// `parts` holds [2][rows][padded(k)] halves, padded(k) the next multiple of 32, `undo` [rows] floats. Both of b are made once and
-// made anew where the weight changes, both of a in each call (best by the kernel that produces a). No allocation in a call.
+// 22 bits; three products by mma.sync, small ones first. Tensor cores truncate when they add: after each 128 of k the piece goes
+// to fp32 sums, so the error does not grow as in one long product. A ring of four stages, filled by cp.async, feeds them.
+// Expected, not measured: 2 to 3 times fp32 on CUDA cores where tiles fill the GPU; wgmma (playbook tma-wgmma) would give more.
+// Limits: n ≤ 4,000,000; elements below 2^-39 of their row's largest are lost; an infinity may give NaN; one device a process.
+// `parts` holds [2][rows][padded(k)] halves, padded(k) the next multiple of 32, `undo` [rows] floats. Those of b are made once,
+// and anew where the weight changes, those of a in each call (best by the kernel that produces a). A call allocates nothing.
+// Offered from sm_80 for linear, mm, addmm, matmul, bmm, baddbmm, einsum.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 constexpr int STEP = 32, ROW = STEP + 8, STAGES = 4, PIECE = 4;    // rows of 80 bytes: ldmatrix has no bank conflicts
-__device__ void copy16(void* to, const void* from, bool there) {   // 16 bytes, zeros where there is nothing to copy
+// 16 bytes, zeros where there is nothing to copy.
+__device__ void copy16(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 __device__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT> __device__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
-// Four 8 × 8 matrices: lane l gives the address of row l % 8 of matrix l / 8, and gets elements 2(l % 4), + 1 of row l / 4 of each.
+// Four 8 × 8 matrices: lane l gives the address of row l % 8 of matrix l / 8, and gets of each elements 2(l % 4), + 1 of row l / 4.
 __device__ void load4(unsigned (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))) : "memory");
 }
-// With g = lane / 4, t = lane % 4: a: rows g, g + 8, g, g + 8 at k = 2t, 2t, 2t + 8, 2t + 8 and the next; b: column g at k = 2t and
-// 2t + 8 and the next; c: row g at columns 2t, 2t + 1, then row g + 8.
+// With g = lane / 4, t = lane % 4: a: rows g, g + 8, g, g + 8 at k = 2t, 2t, 2t + 8, 2t + 8 and the next; b: column g at k = 2t
+// and 2t + 8 and the next; c: row g at columns 2t, 2t + 1, then row g + 8.
 __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])

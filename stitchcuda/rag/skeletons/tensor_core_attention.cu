@@ -1,11 +1,13 @@
 // Attention on tensor cores in one kernel: out [heads][queries][head] = softmax(q · k^T / √head) · v, causal or not, sm_80.
 // `heads` is batch · heads ≤ 65535; queries and keys have any length, a head any size ≤ 128. Nothing of size queries × keys is
 // stored: maximum and sum are kept online. A warp serves 16 queries, a block 64; KEYS keys at a time lie in shared memory.
-// fp32 in and out keeps fp32's precision: operands are scaled by powers of two (a query and a key each, KEYS values together) and
+// fp32 in and out keeps fp32's precision: operands are scaled by powers of two (each query, each key, KEYS values together) and
 // split into high and low fp16 parts, PARTS = 2: three products for one, small ones first. Where the reference has 11 bits,
 // PARTS = 1 is as exact as it and quicker. fp16 and bf16 in and out: PARTS = 1, no scale. Sums and softmax are fp32 throughout.
-// Expected: against torch's fp32 attention on CUDA cores 2 times and more; in half precision torch's flash attention is quicker:
-// use this where something is fused (a bias, a mask, a ReLU for softmax: at `score`). A row's first tile has a key that counts.
+// Expected, not measured: 2 times torch's fp32 attention and more. In half precision torch's flash attention is quicker: use
+// this where something is fused (a bias, a mask, a ReLU for softmax: at `score`). A mask has to leave each row a key in its
+// first KEYS keys, else −inf − −inf is NaN. Infinities in q, k or v may give NaN.
+// Offered from sm_80 for scaled_dot_product_attention, softmax, _softmax, matmul, bmm, baddbmm, einsum.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -13,7 +15,8 @@
 #include <type_traits>
 constexpr int WARPS = 4, QUERIES = 16 * WARPS, THREADS = 32 * WARPS;
 template <class T> struct alignas(4 * sizeof(T)) Four { T v[4]; };
-__device__ unsigned pack(__half, float x, float y, float2& rest) {            // x in the low half; `rest` is what rounding dropped
+// Two numbers as a pair, x in its low half; `rest` is what rounding dropped.
+__device__ unsigned pack(__half, float x, float y, float2& rest) {
   const __half2 pair = __floats2half2_rn(x, y);
   const float2 back = __half22float2(pair);
   rest = {x - back.x, y - back.y};
@@ -25,8 +28,8 @@ __device__ unsigned pack(__nv_bfloat16, float x, float y, float2& rest) {
   rest = {x - back.x, y - back.y};
   return reinterpret_cast<const unsigned&>(pair);
 }
-// Four 8 × 8 matrices: lane l gives the address of row l % 8 of matrix l / 8, and gets elements 2(l % 4), + 1 of row l / 4 of each;
-// transposed: elements 2(l % 4), + 1 of column l / 4.
+// Four 8 × 8 matrices: lane l gives the address of row l % 8 of matrix l / 8, and gets of each elements 2(l % 4), + 1 of row
+// l / 4; transposed: of column l / 4.
 __device__ void load4(unsigned (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -37,8 +40,8 @@ __device__ void load4_transposed(unsigned (&r)[4], const void* row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))) : "memory");
 }
-// With g = lane / 4, t = lane % 4: a: rows g, g + 8, g, g + 8 at k = 2t, 2t, 2t + 8, 2t + 8 and the next; b: column g at k = 2t and
-// 2t + 8 and the next; c: row g at columns 2t, 2t + 1, then row g + 8. So two c's side by side are an a of the next product.
+// With g = lane / 4, t = lane % 4: a: rows g, g + 8, g, g + 8 at k = 2t, 2t, 2t + 8, 2t + 8 and the next; b: column g at k = 2t
+// and 2t + 8 and the next; c: row g at columns 2t, 2t + 1, then row g + 8. So two c's side by side are an a of the next product.
 __device__ void mma(__half, float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -231,7 +234,9 @@ template <class T, int PARTS>
 int launch(const void* q, const void* k, const void* v, void* out, int heads, int queries, int keys, int head, int causal,
            cudaStream_t stream) {
   if (head < 1 || head > 128 || queries < 1 || keys < 1) return cudaErrorInvalidValue;
-  const auto kernel = head <= 32 ? attention<T, 32, 64, PARTS> : head <= 64 ? attention<T, 64, 64, PARTS> : attention<T, 128, 32, PARTS>;
+  const auto kernel = head <= 32   ? attention<T, 32, 64, PARTS>
+                      : head <= 64 ? attention<T, 64, 64, PARTS>
+                                   : attention<T, 128, 32, PARTS>;
   kernel<<<dim3((queries + QUERIES - 1) / QUERIES, heads), THREADS, 0, stream>>>(
       static_cast<const T*>(q), static_cast<const T*>(k), static_cast<const T*>(v), static_cast<T*>(out), queries, keys, head,
       causal != 0);
