@@ -59,7 +59,9 @@ def brief_of(state: State, context: Context, going_on: str = "") -> Brief:
         lessons=context.lines(state.get("lessons")),
         defects=open_defects(reviewed),
         suggestions=open_suggestions(reviewed, going_on=going_on),
-        skeletons=skeletons_for(context.settings.target),
+        skeletons=skeletons_for(
+            context.settings.target, baseline.device.arch, {name for region in regions for name in region.operators}
+        ),
         cuda=kit.version if (kit := find_toolkit()) else "",
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )

@@ -48,9 +48,10 @@ def chunks() -> list[Chunk]:
 def _skeleton(named: tuple[str, str]) -> Chunk:
     name, text = named
     title = skeleton_title(text)
+    comment, _, code = text.partition("#include")          # where the code does not fit, its comment may be shown
     return Chunk(
         library=LIBRARY, version="", source=f"skeleton:{name}", kind="technique", title=f"Skeleton: {title}",
-        text=f"```cuda\n{text.rstrip()}\n```", names=(f"skeleton:{name}", name), brief=title,
+        text=f"{comment}```cuda\n#include{code.rstrip()}\n```", names=(f"skeleton:{name}", name), brief=title,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 
 from stitchcuda.rag import playbook_pages
 from stitchcuda.rag.chunk import Chunk
@@ -21,6 +22,7 @@ _NOT_SIMULATED = ("cublas", "cudnn", "cutlass", "cuda driver", "cub", "thrust", 
 _NAMES = re.compile(
     r"Programmatic|GridDependency|wgmma|mbarrier|cp_async_bulk|[tT]ensorMap|cudaGraph|Cooperative|Cluster|_mma_sync"
 )
+_OFFERED = re.compile(r"^// Offered from sm_(?P<arch>\d+) for (?P<names>[\w ]+(?:, \w+)*)\.$", re.MULTILINE)
 _CODE = re.compile(r"^```cuda\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,6 +30,8 @@ def holds_for(chunk: Chunk, target: str, arch: str) -> bool:
     """Whether an entry is of use for a target ("cuda" or "sim") and an architecture such as "sm_90a"."""
     if _BLACKWELL.search(f"{chunk.title} {chunk.brief}") and not _is_blackwell(arch):
         return False
+    if chunk.source.startswith("skeleton:"):
+        return _runs(chunk.text, target, arch)
     if target != "sim":
         return True
     if chunk.kind == "technique":
@@ -36,16 +40,39 @@ def holds_for(chunk: Chunk, target: str, arch: str) -> bool:
     return not library.startswith(_NOT_SIMULATED) and not _NAMES.search(chunk.title)
 
 
-def skeletons_for(target: str) -> dict[str, str]:
-    """Returns, by name, what each skeleton is that can run on a target ("cuda" or "sim")."""
+def skeletons_for(target: str, arch: str = "", operators: Collection[str] = ()) -> dict[str, str]:
+    """Returns, by name, what each skeleton is that runs on a target ("cuda" or "sim") and an architecture such as "sm_90a", and
+    is about one of `operators` ("aten.linear.default") or about any operator; "" and () leave nothing out."""
+    names = {operator.split(".")[1] if operator.count(".") > 1 else operator for operator in operators}
     texts = playbook_pages.skeletons()
-    runs = {name: text for name, text in texts.items() if target != "sim" or not _is_refused(text)}
+    runs = {name: text for name, text in texts.items() if _runs(text, target, arch) and _is_about(text, names)}
     return {name: playbook_pages.skeleton_title(text) for name, text in runs.items()}
 
 
-def _is_blackwell(arch: str) -> bool:
+def _runs(skeleton: str, target: str, arch: str) -> bool:
+    return not _is_refused(skeleton) if target == "sim" else not arch or _number(arch) >= _offer(skeleton)[0]
+
+
+def _is_about(skeleton: str, names: Collection[str]) -> bool:
+    wanted = _offer(skeleton)[1]
+    return not names or not wanted or not wanted.isdisjoint(names)
+
+
+def _offer(skeleton: str) -> tuple[int, frozenset[str]]:
+    """Returns the architecture that a skeleton needs, as a number, and the operators that it is about (none: any), by its line
+    "// Offered from sm_80 for linear, mm." Raises ValueError for one without it."""
+    if (found := _OFFERED.search(skeleton)) is None:
+        raise ValueError('a skeleton lacks its line "// Offered from sm_80 for linear, mm."')
+    return int(found["arch"]), frozenset() if found["names"] == "any operator" else frozenset(found["names"].split(", "))
+
+
+def _number(arch: str) -> int:
     number = re.search(r"\d+", arch)
-    return number is not None and int(number[0]) >= BLACKWELL
+    return int(number[0]) if number else 0
+
+
+def _is_blackwell(arch: str) -> bool:
+    return _number(arch) >= BLACKWELL
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 // Block statistics without races: LayerNorm of rows of x [rows][columns] fp32, weight and bias in `affine` [2][columns].
 // `block_sum` may be called again and again with the same shared array: the first barrier lets all threads finish reading the
 // last result before it is overwritten, the second lets them see the new one. Every thread of the block has to call it.
+// Offered from sm_50 for any operator.
 #include <cuda_runtime.h>
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 __device__ float block_sum(float value, float* shared) {

@@ -1,6 +1,7 @@
 // A convolution with bias and ReLU in one cuDNN call (implicit GEMM, fused epilogue), through cuDNN's frontend: fp16 in and out,
 // channels-last, fp32 inside. x [n][h][w][c], weight [k][r][s][c], bias [k], y [n][h][w][k], with stride 1 and padding that keeps
 // the size. Link with -lcudnn. The plan is made once for each shape and device and kept; a call is one `convolution_launch`.
+// Offered from sm_80 for conv1d, conv2d, convolution, _convolution.
 #include <cuda_runtime.h>
 #include <cudnn_frontend.h>
 #include <memory>

@@ -1,6 +1,7 @@
 // One C++ entry with several kernels and a persistent workspace: column means of x [rows][columns] fp32, subtracted from it.
 // `partial` has PIECES · columns floats. model_new.py makes it once and keeps it as a plain attribute: it is no parameter, no
 // output, and never returned. One call from Python, no allocation, no synchronisation: stream order is the barrier between kernels.
+// Offered from sm_50 for any operator.
 #include <cuda_runtime.h>
 constexpr int PIECES = 8, THREADS = 128;
 __global__ void column_sums(const float* __restrict__ x, float* __restrict__ partial, int rows, int columns) {

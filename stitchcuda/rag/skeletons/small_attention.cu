@@ -1,6 +1,7 @@
 // Small attention in one kernel: out [heads][length][32] from q [heads][length][32] and kv [2][heads][length][32], fp32, causal.
 // A warp serves one query row, a lane one of the 32 numbers of a head; maximum and sum are kept online, so nothing of size
 // length × length is stored and the length is free. Every lane of a warp takes part in every shuffle.
+// Offered from sm_50 for scaled_dot_product_attention, softmax, _softmax, matmul, bmm, baddbmm, einsum.
 #include <cuda_runtime.h>
 #include <math_constants.h>
 constexpr int HEAD = 32, WARPS = 4;

@@ -4,6 +4,7 @@
 // most 2^-8, and what falls below fp16's smallest number, 2^-24, is lost. Weights are split once, x in each call.
 // cuBLASLt's epilogue knows one factor, so x and w have one scale each, which `alpha` undoes. Where rows differ much in size,
 // scale each row, and undo it in a kernel of your own behind the product that also does bias and GELU.
+// Offered from sm_80 for linear, mm, addmm, matmul, bmm, baddbmm, einsum.
 #include <cublasLt.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
