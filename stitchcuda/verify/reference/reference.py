@@ -103,16 +103,23 @@ class Reference:
 
     def _draw(self, seed: int) -> Inputs:
         if self.drawn_on_device is None:
-            given = self.make_inputs(seed)
-            self.drawn_on_device = False
-            if self.device.type != "cuda" or sum(size for *_, size in _layouts(given)) < _MUCH:
-                return given
-            with contextlib.suppress(BadInput), self.device:
-                self.drawn_on_device = _layouts(self.make_inputs(seed)) == _layouts(given)
-            if not self.drawn_on_device:
-                return given
+            self.drawn_on_device = self.device.type == "cuda" and self._draws_alike_on_device(seed)
         with self.device if self.drawn_on_device else contextlib.nullcontext():
             return self.make_inputs(seed)
+
+    def _draws_alike_on_device(self, seed: int) -> bool:
+        """Whether get_inputs() gives much, with the same shapes and dtypes where the GPU is torch's default device. On the
+        meta device nothing is drawn; a function that cannot run there is called on the CPU."""
+        try:
+            with torch.device("meta"):
+                layouts = _layouts(self.make_inputs(seed))
+        except BadInput:
+            layouts = _layouts(self.make_inputs(seed))
+        if sum(size for *_, size in layouts) < _MUCH:
+            return False
+        with contextlib.suppress(BadInput), self.device:
+            return _layouts(self.make_inputs(seed)) == layouts
+        return False
 
     def examine(self, seed: int = 0) -> dict[str, Tensor]:
         """Runs the reference and returns its named outputs, or says in a `BadInput` why it cannot be judged: it raises, it
