@@ -3,7 +3,8 @@
 // Expected: 1 to 3 µs saved at each gap between kernels; no arithmetic changes. Works in a CUDA graph's capture.
 // - What an earlier kernel of the call writes is read, and anything is written, only behind cudaGridDependencySynchronize: it
 //   waits until the producer has ended and its writes are visible. The trigger alone makes nothing visible.
-// - `partial` is neither `__restrict__` nor read by __ldg: the compiler might load it before the wait.
+// - The consumer's pointers are not `__restrict__`: the compiler may move loads of such over the wait, those of `partial` before
+//   it, which is wrong, and those of x behind it, which gains nothing (seen in SASS: ACQBULK before the loads).
 // - The first kernel is launched without the attribute, so it waits for all before it, also for the last call's consumer.
 //   In a longer chain each kernel waits before it triggers: then all kernels before its producer have ended as well.
 // `partial` has PIECES · columns floats: a workspace that model_new.py makes once and keeps as a plain attribute.
@@ -19,8 +20,7 @@ __global__ void __launch_bounds__(THREADS) column_sums(const float* __restrict__
   for (int row = blockIdx.y; row < rows; row += PIECES) sum += x[static_cast<size_t>(row) * columns + column];
   partial[blockIdx.y * columns + column] = sum;
 }
-__global__ void __launch_bounds__(THREADS) subtract_means(const float* __restrict__ x, const float* partial, float* y, int rows,
-                                                          int columns) {
+__global__ void __launch_bounds__(THREADS) subtract_means(const float* x, const float* partial, float* y, int rows, int columns) {
   const int column = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * KEPT;
   if (column >= columns) return;
   const size_t from = static_cast<size_t>(first) * columns + column;
