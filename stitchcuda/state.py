@@ -250,6 +250,12 @@ class CallStep(Record):
     tensors: str = ""                      # own: those that it is given; else those that it makes (simulator)
     times: int = 1                         # in a row
     amount: int                            # of all of these: bytes moved (simulator), ns of device time (GPU)
+    each: tuple[int, ...] = ()             # the amount of each of several in a row; () in old records
+
+    @property
+    def took(self) -> tuple[float, ...]:
+        """The amount of each, in order: their mean where only the sum was recorded."""
+        return self.each or (self.amount / self.times,) * self.times
 
 
 class CheckResult(Record):
