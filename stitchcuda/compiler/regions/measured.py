@@ -1,8 +1,8 @@
 """Adds measured times to the description of a program: a recorded call's launches are shared out over its nodes.
 
-The recording names kernels, not nodes. An own kernel belongs to the kept task that wrote it. Launches of libraries and torch are
-compared with the nodes that are still torch's by kind (product, norm, softmax, …): where a kind has as many launches as nodes,
-the n-th launch is the n-th node's. A node for which this cannot be told keeps its prediction; no time is guessed.
+The recording names kernels, not nodes. An own kernel belongs to the kept task that wrote it. Launches of libraries and torch
+are compared with the nodes that are still torch's by kind (product, norm, softmax, …): where a kind has as many launches as
+nodes, the n-th launch is the n-th node's. A node for which this cannot be told keeps its prediction; no time is guessed.
 
 Where to look next: `compiler/regions/present.py` (the description), `nodes/prediction.py` (whose kernels are whose).
 """

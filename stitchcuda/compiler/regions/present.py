@@ -4,7 +4,7 @@ It is made from the captured graph and the regions whose kernels are in the prog
 several regions is taken at its best, as in `compiler/regions/cost.py`, since which kernels it has is not known from the graph.
 Times are the cost model's; nothing is measured here.
 
-Where to look next: `compiler/regions/measured.py` (adds measured times), `nodes/prediction.py` (what is in a session's program),
+Where to look next: `compiler/regions/measured.py` (adds measured times), `nodes/prediction.py` (what is in a program),
 `engineers/present_text.py` (shows it).
 """
 
