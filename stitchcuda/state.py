@@ -179,6 +179,21 @@ class ProfileResult(Record):
     lines: tuple[str, ...] = ()            # a few lines for models and people
 
 
+class OutputError(Record):
+    """The error of one output (or mutated buffer) against float64. Errors are absolute; a bound is the error allowed."""
+
+    name: str
+    max_error: float
+    max_bound: float
+    norm_error: float                      # Frobenius norm of the difference
+    norm_bound: float
+    bits: float | None = None              # of the significand that the error in norm leaves; None: whole numbers
+    bits_of_reference: float | None = None # what the reference's own error leaves
+    bits_allowed: float | None = None      # what an error at its bound would leave; None in old records
+    ok: bool
+    note: str = ""                         # worst element, mismatching shape, NaN, ...
+
+
 class Baseline(Record):
     """The reference before any task. Times are None where nothing was timed (simulator)."""
 
@@ -190,6 +205,8 @@ class Baseline(Record):
     floor_ms: float                        # speed of light: compulsory bytes and flops over the device's ceilings
     opaque: str = ""                       # why capture failed; "" if it did not
     system: ProfileResult | None = None    # where the reference's time goes
+    convolutions: tuple[tuple[str, int], ...] = ()  # (module as in profiles, significand's bits), by the kernels that ran
+    outputs: tuple[OutputError, ...] = ()  # bounds, and the reference's own errors, from the check of the first program
 
 
 class KernelUsage(Record):
@@ -214,20 +231,6 @@ class BuildResult(Record):
     skipped: str = ""                      # why nothing was built here
     notes: tuple[str, ...] = ()            # what could not be found out about the kernels, and why
     code: str = ""                         # fingerprint of the sources without comments; "" if nothing was built
-
-
-class OutputError(Record):
-    """The error of one output (or mutated buffer) against float64. Errors are absolute; a bound is the error allowed."""
-
-    name: str
-    max_error: float
-    max_bound: float
-    norm_error: float                      # Frobenius norm of the difference
-    norm_bound: float
-    bits: float | None = None              # of the significand that the error in norm leaves; None: whole numbers
-    bits_of_reference: float | None = None # what the reference's own error leaves
-    ok: bool
-    note: str = ""                         # worst element, mismatching shape, NaN, ...
 
 
 class KernelRole(Record):
