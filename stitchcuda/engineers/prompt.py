@@ -136,13 +136,14 @@ def coder_prompt(assignment: Assignment, budget: PromptBudget) -> str:
     an error in a few lines of one file it is the short one of `coder_after_error.md.j2`."""
     if error := find_local_error(assignment):
         return _render_within(budget, lambda budget: _coder_after_error(assignment, error, budget))
-    text = _render_within(budget, lambda budget: _coder(assignment, budget))
+    claim = _claim(assignment)             # it models the program: once, however often the prompt is rendered to fit
+    text = _render_within(budget, lambda budget: _coder(assignment, budget, claim))
     target = int((AGAIN_MOST if assignment.last else FIRST_MOST) * budget.scale)
     beyond = target - budget.counter.count(text)
     for _ in range(GROWTHS):
         if beyond <= 0:
             break
-        more = _coder(assignment, replace(budget, beyond=beyond))
+        more = _coder(assignment, replace(budget, beyond=beyond), claim)
         over = budget.counter.count(more) - target
         if over <= 0:
             return more
@@ -197,7 +198,7 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     )
 
 
-def _coder(assignment: Assignment, budget: PromptBudget) -> str:
+def _coder(assignment: Assignment, budget: PromptBudget, claim: str) -> str:
     brief, task = assignment.brief, _with_shares(assignment.task, budget)
     structure = next((found for found in task.structures if found.name == assignment.structure), None)
     regions = [region for region in brief.regions if region.id in task.regions]
@@ -220,7 +221,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         | {
             "task": task,
             "structure": structure,
-            "claim": _claim(assignment),
+            "claim": claim,
             "host": budget.fit(assignment.plan.host, "host"),
             "regions": budget.fold(task_text(brief.graph, regions, brief.carried), "task regions"),
             "program": shown,
@@ -408,7 +409,7 @@ def _claim(assignment: Assignment) -> str:
     if brief.present is None or not chosen or not assignment.plan.claimed or task.id in assignment.kept:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
-    most = max(0.0, most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision))
+    most = max(0.0, most_from_task(brief.present, brief.graph, chosen, device, precision))
     if brief.program_ms is not None:       # the model does not know how fast a kept task's products are
         most = min(most, max(0.0, brief.program_ms - brief.present.floor.ms))
     return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"

@@ -109,17 +109,13 @@ def describe_program(
 
 
 def most_from_task(
-    present: PresentProgram, graph: OpGraph, regions: Sequence[Region], chosen: Sequence[Region], device: DeviceFacts,
-    precision: Precision,
-) -> float:  # fmt: skip
+    present: PresentProgram, graph: OpGraph, chosen: Sequence[Region], device: DeviceFacts, precision: Precision
+) -> float:
     """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best."""
     names = {region.id for region in chosen}
-    others = [
-        replace(task, regions=tuple(region for region in task.regions if region.id not in names)) for task in present.tasks
-    ]
-    tasks = [*others, PresentTask("", "", tuple(chosen))]
-    found = describe_program(graph, regions, tasks, device, precision, replayed=present.replayed, best=len(others))
-    return present.ms - found.ms
+    others = [[region for region in task.regions if region.id not in names] for task in present.tasks]
+    kernels = cost.kernels_of_tasks(graph, [*others, chosen], device, precision, best=len(others))
+    return present.ms - max(cost.call_cost(graph, kernels, device, replayed=present.replayed).ms, present.floor.ms)
 
 
 def _kernel(
