@@ -179,6 +179,22 @@ class ProfileResult(Record):
     lines: tuple[str, ...] = ()            # a few lines for models and people
 
 
+class OutputError(Record):
+    """The error of one output (or mutated buffer) against float64. Errors are absolute; a bound is the error allowed."""
+
+    name: str
+    max_error: float
+    max_bound: float
+    norm_error: float                      # Frobenius norm of the difference
+    norm_bound: float
+    bits: float | None = None              # of the significand that the error in norm leaves; None: whole numbers
+    bits_of_reference: float | None = None # what the reference's own error leaves
+    bits_allowed: float | None = None      # what an error at its bound would leave; None in old records
+    ok: bool
+    tolerance: float | None = None         # the least atol = rtol of torch.allclose that inputs as given need; no bound of ours
+    note: str = ""                         # worst element, mismatching shape, NaN, ...
+
+
 class Baseline(Record):
     """The reference before any task. Times are None where nothing was timed (simulator)."""
 
@@ -190,6 +206,8 @@ class Baseline(Record):
     floor_ms: float                        # speed of light: compulsory bytes and flops over the device's ceilings
     opaque: str = ""                       # why capture failed; "" if it did not
     system: ProfileResult | None = None    # where the reference's time goes
+    convolutions: tuple[tuple[str, int], ...] = ()  # (module as in profiles, significand's bits), by the kernels that ran
+    outputs: tuple[OutputError, ...] = ()  # bounds, and the reference's own errors, from the check of the first program
 
 
 class KernelUsage(Record):
@@ -216,21 +234,6 @@ class BuildResult(Record):
     code: str = ""                         # fingerprint of the sources without comments; "" if nothing was built
 
 
-class OutputError(Record):
-    """The error of one output (or mutated buffer) against float64. Errors are absolute; a bound is the error allowed."""
-
-    name: str
-    max_error: float
-    max_bound: float
-    norm_error: float                      # Frobenius norm of the difference
-    norm_bound: float
-    bits: float | None = None              # of the significand that the error in norm leaves; None: whole numbers
-    bits_of_reference: float | None = None # what the reference's own error leaves
-    ok: bool
-    tolerance: float | None = None         # the least atol = rtol of torch.allclose that inputs as given need; no bound of ours
-    note: str = ""                         # worst element, mismatching shape, NaN, ...
-
-
 class KernelRole(Record):
     """Whether a kernel is needed, found out by leaving it out on fresh inputs."""
 
@@ -251,6 +254,12 @@ class CallStep(Record):
     tensors: str = ""                      # own: those that it is given; else those that it makes (simulator)
     times: int = 1                         # in a row
     amount: int                            # of all of these: bytes moved (simulator), ns of device time (GPU)
+    each: tuple[int, ...] = ()             # the amount of each of several in a row; () in old records
+
+    @property
+    def took(self) -> tuple[float, ...]:
+        """The amount of each, in order: their mean where only the sum was recorded."""
+        return self.each or (self.amount / self.times,) * self.times
 
 
 class CheckResult(Record):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.regions.present import PresentProgram
-from stitchcuda.state import Attempt, Baseline, CallStep, Evidence, Plan, Region, Review, Route, Settings, Task
+from stitchcuda.state import Attempt, Baseline, CallStep, Evidence, OutputError, Plan, Region, Review, Route, Settings, Task
 
 Files = dict[str, str | bytes]
 """A program: path relative to its folder → text. Only `constants.safetensors` is bytes."""
@@ -40,6 +40,8 @@ class Brief:
     profile: tuple[str, ...] = ()        # lines on where that time goes
     present: PresentProgram | None = None  # what is in it, by the cost model; None: the reference was not captured
     steps: tuple[CallStep, ...] = ()     # what its last check saw a call run, in order
+    bounds: tuple[OutputError, ...] = () # what its outputs may differ by, with its own errors, by the last check
+    carried: Mapping[str, int] = field(default_factory=dict)  # bits of the reference's convolutions that are known
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
     defects: tuple[str, ...] = ()        # that reviews named in the program now, a line each
     suggestions: tuple[str, ...] = ()    # of reviews, that nobody followed

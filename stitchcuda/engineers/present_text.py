@@ -1,7 +1,7 @@
 """Writes the program as it is as text, the same for planner, coder and verifier: kept tasks, nodes in order, what is left.
 
-The figures are the cost model's and say so; a model's own number stands beside them as its claim. What the last check saw a
-call run shows the tensors as they are passed now. Text only.
+Each figure says whether it is measured or predicted by the cost model; a model's own number stands beside them as its claim.
+What the last check saw a call run shows the tensors as they are passed now. Text only.
 
 Where to look next: `compiler/regions/present.py` (the description), `engineers/prompt.py` (the sections).
 """
@@ -66,6 +66,8 @@ def _task(task: PresentTask) -> str:
         figures.append(f"measured saving {milliseconds(task.saving_ms)}")
     elif task.regions:
         figures.append(f"saves {milliseconds(task.modelled_ms)} by the cost model")
+    if task.measured_ms is not None:
+        figures.append(f"its launches take {milliseconds(task.measured_ms)} measured")
     if task.claim_ms is not None:
         figures.append(f"claimed {milliseconds(task.claim_ms)}")
     return f"- {task.id}: {covers}{'; ' if figures else ''}{', '.join(figures)}"
@@ -89,14 +91,20 @@ def _nodes(present: PresentProgram) -> list[str]:
     """Returns a line for each node, equal ones together, with those that take least time left out where there are many."""
     equal: dict[PresentNode, list[PresentNode]] = {}
     for node in present.nodes:
-        equal.setdefault(replace(node, makes=""), []).append(node)
+        known = None if node.measured_ms is None else 0.0
+        equal.setdefault(replace(node, makes="", measured_ms=known), []).append(node)
     groups = list(equal.values())
-    most = sorted(groups, key=lambda group: -len(group) * group[0].ms)[:MOST_NODES]
-    lines = [f"Its {counted(len(present.nodes), 'node')} in order (launches, bytes, flops, time and floor by the cost model):"]
+    most = sorted(groups, key=lambda group: -_took(group))[:MOST_NODES]
+    figures = "launches, bytes, flops, time on the device and floor"
+    if any(node.measured_ms is not None for node in present.nodes):
+        figures += "; measured: by the kernels of a recorded call, predicted: by the cost model"
+    else:
+        figures += " by the cost model"
+    lines = [f"Its {counted(len(present.nodes), 'node')} in order ({figures}):"]
     lines += [f"- {_node(group)}" for group in groups if group in most]
     rest = [node for group in groups if group not in most for node in group]
     if rest:
-        lines.append(f"- {counted(len(rest), 'smaller node')}: {milliseconds(sum(node.ms for node in rest))} together")
+        lines.append(f"- {counted(len(rest), 'smaller node')}: {milliseconds(_took(rest))} together")
     return lines
 
 
@@ -104,12 +112,21 @@ def _node(group: Sequence[PresentNode]) -> str:
     node, count = group[0], len(group)
     what = f"{node.name} of {node.task}" if node.task else node.name
     flops = f", {scaled(count * node.flops, 'FLOP')}" if node.flops else ""
+    time = f"{milliseconds(_took(group))} predicted"
+    if node.measured_ms is not None:
+        times = [each.took_ms for each in group]
+        apart = f" ({milliseconds(min(times))} to {milliseconds(max(times))} each)" if max(times) > 1.1 * min(times) else ""
+        time = f"{milliseconds(_took(group))} measured{apart}, {milliseconds(count * node.ms)} predicted"
     return (
         f"{what} [{', '.join(node.regions)}]{_times(count)} → {node.makes}: "
         f"{counted(count * node.launches, 'launch')}, {scaled(count * node.moved, 'B')}"
-        f"{flops}; {milliseconds(count * node.ms)}, floor {milliseconds(count * node.floor.ms)} by {node.floor.binds}, "
-        f"{milliseconds(count * node.above_ms)} above it"
+        f"{flops}; {time}, floor {milliseconds(count * node.floor.ms)} by {node.floor.binds}, "
+        f"{milliseconds(sum(each.above_ms for each in group))} above it"
     )
+
+
+def _took(nodes: Sequence[PresentNode]) -> float:
+    return sum(node.took_ms for node in nodes)
 
 
 def _left(present: PresentProgram, program_ms: float | None) -> str:
@@ -117,7 +134,10 @@ def _left(present: PresentProgram, program_ms: float | None) -> str:
 
     def time_of(nodes: Sequence[PresentNode]) -> str:
         above = sum(node.above_ms for node in nodes)
-        return f"{milliseconds(sum(node.ms for node in nodes))}, {milliseconds(above)} above floors"
+        known = [node for node in nodes if node.measured_ms is not None]
+        some = f" ({milliseconds(_took(known))} of it measured)" if known else ""
+        part = " measured" if known and len(known) == len(nodes) else some
+        return f"{milliseconds(_took(nodes))}{part}, {milliseconds(above)} above floors"
 
     own, torch = [node for node in present.nodes if node.task], [node for node in present.nodes if not node.task]
     return (

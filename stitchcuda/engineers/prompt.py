@@ -33,6 +33,7 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.error_bounds import error_bounds
 from stitchcuda.engineers.folding import fold_lines, shorten_line
 from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
 from stitchcuda.engineers.operator_significand import describe_significand
@@ -45,7 +46,9 @@ from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Evidence, Policy, Precision, Region, Route, Task, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {
-    "reference": "the reference's own dtypes; error against float64 at most 10 times its own, so no TF32 or half for fp32",
+    "reference": "the reference's own dtypes outside; inside whatever leaves an error against float64 of at most 10 times the "
+    "reference's own. Where that is fp32's, plain TF32 or half products leave about 2^-11 and fail, split products (three fp16 "
+    "terms) pass",
     "tf32": "TF32 matrix products are allowed",
     "fp16": "fp16 is allowed inside",
     "bf16": "bf16 is allowed inside",
@@ -143,13 +146,14 @@ def coder_prompt(assignment: Assignment, budget: PromptBudget) -> str:
     an error in a few lines of one file it is the short one of `coder_after_error.md.j2`."""
     if error := find_local_error(assignment):
         return _render_within(budget, lambda budget: _coder_after_error(assignment, error, budget))
-    text = _render_within(budget, lambda budget: _coder(assignment, budget))
+    claim = _claim(assignment)             # it models the program: once, however often the prompt is rendered to fit
+    text = _render_within(budget, lambda budget: _coder(assignment, budget, claim))
     target = int((AGAIN_MOST if assignment.last else FIRST_MOST) * budget.scale)
     beyond = target - budget.counter.count(text)
     for _ in range(GROWTHS):
         if beyond <= 0:
             break
-        more = _coder(assignment, replace(budget, beyond=beyond))
+        more = _coder(assignment, replace(budget, beyond=beyond), claim)
         over = budget.counter.count(more) - target
         if over <= 0:
             return more
@@ -189,7 +193,7 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     serving = {region.id: task.id for task in brief.present.tasks for region in task.regions} if brief.present else {}
     savings = {region.id: saving_ms(region, device) for region in regions}
     listed = {
-        region.id: _describe_region(region, savings[region.id], floors[region.id], serving.get(region.id, ""))
+        region.id: _describe_region(region, savings[region.id], floors[region.id], serving.get(region.id, ""), brief.carried)
         for region in regions
     }
     return _render(
@@ -214,7 +218,7 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
     )
 
 
-def _coder(assignment: Assignment, budget: PromptBudget) -> str:
+def _coder(assignment: Assignment, budget: PromptBudget, claim: str) -> str:
     brief, task = assignment.brief, _with_shares(assignment.task, budget)
     structure = next((found for found in task.structures if found.name == assignment.structure), None)
     regions = [region for region in brief.regions if region.id in task.regions]
@@ -237,9 +241,9 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
         | {
             "task": task,
             "structure": structure,
-            "claim": _claim(assignment),
+            "claim": claim,
             "host": budget.fit(assignment.plan.host, "host"),
-            "regions": budget.fold(task_text(brief.graph, regions), "task regions"),
+            "regions": budget.fold(task_text(brief.graph, regions, brief.carried), "task regions"),
             "program": shown,
             "form": "_binding.cc\n```" not in shown and not last,  # no example where the program or the draft shows a binding
             "kept": assignment.kept,
@@ -436,7 +440,7 @@ def _claim(assignment: Assignment) -> str:
     if brief.present is None or not chosen or not assignment.plan.claimed or task.id in assignment.kept:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
-    most = max(0.0, most_from_task(brief.present, brief.graph, brief.regions, chosen, device, precision))
+    most = max(0.0, most_from_task(brief.present, brief.graph, chosen, device, precision))
     if brief.program_ms is not None:       # the model does not know how fast a kept task's products are
         most = min(most, max(0.0, brief.program_ms - brief.present.floor.ms))
     return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
@@ -483,7 +487,7 @@ def _name_region(region: Region) -> str:
     return shorten_line(f"{region.title} [{region.kind}] × {len(region.nodes)}; operators: {operators}", NAMED)
 
 
-def _describe_region(region: Region, saving: float, floor: Floor, served_by: str) -> str:
+def _describe_region(region: Region, saving: float, floor: Floor, served_by: str, carried: Mapping[str, int]) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
     work = f"{counted(region.launches, 'launch')}, {scaled(region.eager_bytes, 'B')} → {scaled(region.fused_bytes, 'B')}"
     work += f", {scaled(region.flops, 'FLOP')}"
@@ -495,7 +499,7 @@ def _describe_region(region: Region, saving: float, floor: Floor, served_by: str
         work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
         work += f". The built-in compiler cannot write it: {region.reason}"
-    if significand := describe_significand(region):
+    if significand := describe_significand(region, carried):
         work += f". {significand[0].upper()}{significand[1:]}"
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
@@ -536,11 +540,18 @@ def _within(files: Mapping[str, str], tokens: int, counter: TokenCounter) -> str
     return "\n".join(shown[path] for path in files)
 
 
+def _precision(brief: Brief) -> str:
+    """Returns what is allowed, with the figures of each output where a check has found them."""
+    text = f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]})."
+    bounds = error_bounds(brief.bounds)
+    return f"{text} By output, on the last check's inputs: {bounds}." if bounds else text
+
+
 def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
     return {
         "settings": brief.settings,
         "device": brief.baseline.device,
-        "precision": f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]}).",
+        "precision": _precision(brief),
         "precision_name": brief.settings.precision,
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
         "reference": budget.fold(brief.reference, "reference"),

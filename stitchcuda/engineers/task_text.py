@@ -20,8 +20,9 @@ def tensor_text(spec: TensorSpec) -> str:
     return f"{spec.name} {list(spec.shape)} {spec.dtype} strides {list(spec.strides)}"
 
 
-def task_text(graph: OpGraph, regions: Sequence[Region]) -> str:
-    """Returns the regions, inputs, outputs and operators of a task; "" for one without regions."""
+def task_text(graph: OpGraph, regions: Sequence[Region], carried: Mapping[str, int] | None = None) -> str:
+    """Returns the regions, inputs, outputs and operators of a task; "" for one without regions. `carried`: as in
+    `describe_significand`."""
     if not regions:
         return ""
     found = task_contract(graph, regions)
@@ -34,7 +35,7 @@ def task_text(graph: OpGraph, regions: Sequence[Region]) -> str:
         scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
         equal = f"{count} equal instances, in {', '.join(scopes)}; serve all with the same kernels."
         lines = [heading, equal, *_other_instances(found.instances), "The first instance:", *_tensors(first)]
-    lines += [f"{region.id}: {carried}" for region in regions if (carried := describe_significand(region))]
+    lines += [f"{region.id}: {said}" for region in regions if (said := describe_significand(region, carried))]
     if found.between:
         lines.append(f"Between parts of the task run {', '.join(found.between)}: one kernel cannot do it all.")
     return "\n".join([*lines, "```", first.listing, "```"])

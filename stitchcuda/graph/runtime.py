@@ -80,7 +80,7 @@ def _run_node(name: str, act: Callable[[State, Context], State], state: State, c
     work = state.get("work")
     facts = {"node": name, "task": work.task.title if work else None}
     context.emit("node", phase="start", **facts)
-    started = time.monotonic()
+    started, context.profiled_s = time.monotonic(), 0.0
     if context.engineers.budget:
         context.engineers.budget.note(state.get("usage", Usage()))
     try:
@@ -89,9 +89,9 @@ def _run_node(name: str, act: Callable[[State, Context], State], state: State, c
         # On resume the node runs again from its start and finds the reply by itself.
         wait(context.workspace.store, context.name, waiting_for(pending, context.workspace.root))
     seconds = time.monotonic() - started
-    on_gpu = context.settings.target == "cuda" and name in _ON_GPU
+    gpu_s = (seconds if name in _ON_GPU else context.profiled_s) if context.settings.target == "cuda" else 0.0
     stored = name not in SIDE_BY_SIDE
-    usage = context.usage_now(state.get("usage", Usage()), seconds if on_gpu else 0.0, stored)
+    usage = context.usage_now(state.get("usage", Usage()), gpu_s, stored)
     context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
     return update | {"usage": usage} if stored else update
 

@@ -15,11 +15,13 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
+from stitchcuda.engineers.operator_significand import bits_of_kernel
 from stitchcuda.errors import NotCaptured
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.final_check import verify_best
 from stitchcuda.nodes.lessons import lessons_for_plan
 from stitchcuda.state import Baseline, Digest, State, Usage
+from stitchcuda.tools.profile.system_profile import SystemProfile
 
 
 def baseline(state: State, context: Context) -> State:
@@ -45,7 +47,9 @@ def baseline(state: State, context: Context) -> State:
     if graph.opaque:
         update["notes"] = context.note(update, f"the reference could not be captured: {graph.opaque}")
     first = _first_program(context, graph)
-    if not graph.opaque and (fault := _fault(context, first)):
+    check = None if graph.opaque else context.tools.check(context.program_folder(first), 1)
+    if check is not None and not check.ok:
+        fault = "; ".join(check.reasons) or "the check failed"
         reason = f"the program printed from the capture is not the reference: {fault}"
         graph = graph.model_copy(update={"opaque": reason, "nodes": ()})
         update["notes"] = context.note(update, f"{graph.opaque}; the reference is taken as one opaque region instead")
@@ -56,6 +60,7 @@ def baseline(state: State, context: Context) -> State:
             "works on nothing else: give a chat model with --model openai:NAME"
         )
     regions = partition(graph)
+    result, profile = context.tools.profile_system(None)
     update["baseline"] = Baseline(
         capture=context.save(graph),
         regions=context.save_regions(regions),
@@ -64,7 +69,9 @@ def baseline(state: State, context: Context) -> State:
         predicted_ms=cost.eager_ms(graph, regions, device),
         floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
-        system=context.store_profile(*context.tools.profile_system(None)),
+        system=context.store_profile(result, profile),
+        convolutions=_convolutions(profile),
+        outputs=check.outputs if check is not None and check.ok else (),
     )
     update["lessons"] = lessons_for_plan(state | update, context)
     update |= {"first": first, "system": None, "counters": None, "halt": None, "drafts": None, "beside": ()}  # type: ignore[typeddict-item]
@@ -85,7 +92,11 @@ def _first_program(context: Context, graph: OpGraph) -> Digest:
     return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))
 
 
-def _fault(context: Context, program: Digest) -> str:
-    """Returns why the first program does not compute what the reference computes; "" if it does."""
-    check = context.tools.check(context.program_folder(program), 1)
-    return "" if check.ok else "; ".join(check.reasons) or "the check failed"
+def _convolutions(profile: SystemProfile | None) -> tuple[tuple[str, int], ...]:
+    """Returns the bits that the reference's fp32 convolutions carry, by module, where the names of their kernels say it."""
+    found: dict[str, int] = {}
+    for kernel in profile.kernels if profile else ():
+        module, _, function = kernel.region.partition(": ")
+        if function.startswith("conv") and (bits := bits_of_kernel(kernel.name)) is not None:
+            found[module] = min(bits, found.get(module, bits))
+    return tuple(found.items())

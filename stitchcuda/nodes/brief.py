@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers.operator_significand import ANY
 from stitchcuda.engineers.review_findings import open_defects, open_suggestions
 from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.prediction import Predictor, kept_attempts
 from stitchcuda.rag.targets import skeletons_for
-from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
+from stitchcuda.state import Attempt, Baseline, CheckResult, Digest, Evidence, Plan, Review, State, Task, Work
 from stitchcuda.tools.device.toolkit import find_toolkit
 
 GIVEN_UP = 2  # failures of a structure after which the next one is tried
@@ -56,6 +57,8 @@ def brief_of(state: State, context: Context, going_on: str = "") -> Brief:
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         present=None if graph.opaque else predictor.describe(kept),
         steps=checked.steps if checked else (),
+        bounds=(checked.outputs if checked else ()) or baseline.outputs,
+        carried=_carried(baseline, checked),
         lessons=context.lines(state.get("lessons")),
         defects=open_defects(reviewed),
         suggestions=open_suggestions(reviewed, going_on=going_on),
@@ -65,6 +68,12 @@ def brief_of(state: State, context: Context, going_on: str = "") -> Brief:
         cuda=kit.version if (kit := find_toolkit()) else "",
         about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
+
+
+def _carried(baseline: Baseline, checked: CheckResult | None) -> dict[str, int]:
+    """Returns the bits of the reference's convolutions: by the kernels of its profile, and what a check has measured."""
+    measured = dict(checked.significands).get("convolution") if checked else None
+    return dict(baseline.convolutions) | ({} if measured is None else {ANY: measured})
 
 
 def assignment_of(state: State, context: Context, work: Work) -> Assignment:

@@ -114,6 +114,7 @@ class Context:
     memory: Memory | None = None           # lessons of earlier sessions
     ask: Callable[[dict[str, Any]], Any] = _nobody  # shows a person a question and returns the answer
     looking: threading.Lock = field(default_factory=threading.Lock)  # held while a look asks the judge or a profiler
+    profiled_s: float = 0.0                # that the node which runs now has profiled for, beside its other work
     _loaded: dict[Digest, Any] = field(default_factory=dict)
     _mark: float = field(default_factory=time.monotonic)
 

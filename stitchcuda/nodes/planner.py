@@ -8,6 +8,7 @@ Where to look next: `engineers/__init__.py` (Engineer.plan), `nodes/approval.py`
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -96,6 +97,7 @@ class Profiles(Record):
 
     system: ProfileResult
     counters: ProfileResult
+    seconds: float = 0.0                   # that it took to make them
 
 
 def _profile_once(state: State, context: Context) -> State:
@@ -109,10 +111,14 @@ def _profile_once(state: State, context: Context) -> State:
     def look() -> str:
         folder = context.program_folder(program)
         context.tools.build(folder)        # a cache hit, unless the session was moved to another machine
+        started = time.monotonic()
         system, whole = context.tools.profile_system(folder)
         counters, counted = context.tools.profile_kernels(folder, whole)
-        profiles = Profiles(system=context.store_profile(system, whole), counters=context.store_profile(counters, counted))
-        return profiles.model_dump_json()
+        seconds = time.monotonic() - started
+        return Profiles(
+            system=context.store_profile(system, whole), counters=context.store_profile(counters, counted), seconds=seconds
+        ).model_dump_json()
 
     found = Profiles.model_validate_json(context.record_once(f"profile-{program[:16]}", look))
+    context.profiled_s = found.seconds     # recorded, since a session that waits for a reply runs this node again
     return {"system": found.system, "counters": found.counters}

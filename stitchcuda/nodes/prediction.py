@@ -23,11 +23,13 @@ from pydantic import TypeAdapter
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.manifest import read_manifest
+from stitchcuda.compiler.regions.measured import with_measured
 from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, describe_program
 from stitchcuda.engineers.attempt_history import saved_by
 from stitchcuda.engineers.builtin import CUDA_GRAPH
 from stitchcuda.state import Attempt, Baseline, Digest, Evidence, Plan, Record, Region, State, Task
 from stitchcuda.store import Store
+from stitchcuda.tools.profile.system_profile import short_name
 
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
@@ -118,12 +120,16 @@ class Predictor:
         """Describes the program of the last of `kept`; the reference in eager mode if there is none. The reference must have
         been captured."""
         graph = self._read()
-        check = Evidence.model_validate_json(self._store.get(kept[-1].evidence)).check if kept else None
+        evidence = [Evidence.model_validate_json(self._store.get(attempt.evidence)) for attempt in kept]
+        check = evidence[-1].check if evidence else None
         replayed = check is not None and "cuda_graph" in check.host_seen
         precision = self._state["settings"].precision if "settings" in self._state else "reference"
         regions = tuple(self._regions.values())
         tasks = [task for task in self._present(kept) if replayed or task.id != CUDA_GRAPH]
-        return describe_program(graph, regions, tasks, self._baseline.device, precision, replayed=replayed)
+        found = describe_program(graph, regions, tasks, self._baseline.device, precision, replayed=replayed)
+        if check is None or check.tier not in ("measured", "timed"):
+            return found                   # its steps count bytes
+        return with_measured(found, check.steps, _kernel_owners(kept, evidence, [task.id for task in tasks]))
 
     def _present(self, kept: Sequence[Attempt]) -> list[PresentTask]:
         """Returns the tasks that have kernels in the program of the last attempt, and the kept host-side ones, oldest first."""
@@ -168,3 +174,18 @@ def _generated(store: Store, program: Digest) -> set[str]:
     digest = json.loads(store.get(program))["files"].get("program.json")
     manifest = read_manifest({"program.json": store.get(digest)}) if digest else {}
     return {region["id"] for region in manifest.get("regions") or ()}
+
+
+def _kernel_owners(kept: Sequence[Attempt], evidence: Sequence[Evidence], tasks: Sequence[str]) -> dict[str, str]:
+    """Returns the task that wrote each own kernel of the last program, by the kernel's short name: the first kept attempt since
+    which the program has a kernel of this name. Where that task has nothing left in the program, the next kept one has it."""
+    names = [{short_name(usage.name) for usage in found.build.kernels} for found in evidence]
+    owners: dict[str, str] = {}
+    for name in names[-1] if names else ():
+        since = len(kept)
+        while since and name in names[since - 1]:
+            since -= 1
+        task = next((attempt.task for attempt in kept[since:] if attempt.task in tasks), None)
+        if task is not None:
+            owners[name] = task
+    return owners

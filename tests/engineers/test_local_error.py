@@ -46,7 +46,7 @@ def failed(evidence: Evidence = NOT_BUILT, kernel: str = KERNEL, **more: object)
 
 def test_a_retry_after_a_compile_error_takes_a_third_of_the_tokens() -> None:
     one = failed()
-    short, whole = coder_prompt(one, ROOM), _coder(one, ROOM)
+    short, whole = coder_prompt(one, ROOM), _coder(one, ROOM, "")
     before, after = COUNTER.count(whole), COUNTER.count(short)
     print(f"a retry after one compile error: {before:,} tokens before, {after:,} now")
     assert 3 * after <= before

@@ -52,11 +52,11 @@ def test_each_operator_is_in_one_node_and_times_add_up(owners: list[str]) -> Non
 
 
 def test_what_a_task_can_give_is_what_its_kernel_changes() -> None:
-    now, regions = described({"norm": [NORM]}), tuple(REGIONS.values())
+    now = described({"norm": [NORM]})
     both = described({"norm": [NORM], "gelus": [GELU]})
-    most = most_from_task(now, GRAPH, regions, [REGIONS[GELU]], DEVICE, "reference")
+    most = most_from_task(now, GRAPH, [REGIONS[GELU]], DEVICE, "reference")
     assert most == pytest.approx(now.ms - both.ms)
-    assert most_from_task(now, GRAPH, regions, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
+    assert most_from_task(now, GRAPH, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
 
 
 def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_for_that() -> None:
@@ -64,7 +64,7 @@ def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_fo
     regions = partition(graph)
     fp32, split = (2 * 4096**3 / rate * 1e3 for rate in (51e12, 790e12 / 3))
     now = describe_program(graph, regions, (), H200, "reference", replayed=False)
-    most = most_from_task(now, graph, regions, regions, H200, "reference")
+    most = most_from_task(now, graph, regions, H200, "reference")
     assert fp32 - split < most < now.left_ms, "a product on CUDA cores could never give that"
     task = PresentTask("both", "both", tuple(regions))
     kept = describe_program(graph, regions, [task], H200, "reference", replayed=False)

@@ -375,7 +375,7 @@ def test_advice_is_for_the_target() -> None:
         assert needed in gpu, needed
         assert needed not in sim, needed
     for text in (sim, gpu):
-        assert "11 in its convolutions on a GPU (TF32; 24 where it has few input channels" in text
+        assert "11 in its convolutions on a GPU by torch's default (TF32; 24 where it has few input" in text
         assert "24 in its products" in text
     assert "tiled_product (a product)." in sim
     assert "few input channels (3 and 6" not in planner_prompt(brief(), ROOM)

@@ -227,3 +227,12 @@ def test_the_frame_of_a_recording_is_found_whatever_kernels_are_called() -> None
     assert device_time._find_spins(elsewhere) == [0, 2]
     assert device_time._find_spins([("mine", 20, 5, 7)]) == []
     assert device_time._find_spins([first, last]) == [0, 1]
+
+
+def test_a_dependent_launch_that_waits_takes_no_time_while_it_does() -> None:
+    """`second` starts 60 ns before `first` ends, in its stream; a copy in another stream really runs beside them."""
+    rows = [("second", 40, 100, 7), ("first", 0, 100, 7), ("elementwise_kernel", 0, 60, 9)]
+    recorded = DeviceRecording(rows=rows, copies=[], replayed=[], replays=0, late=[])
+    found = device_time.summarize(recorded, ["first", "second"], calls_vendors=False)
+    assert {name: took for _, name, took, _ in found.steps} == {"first": 100, "elementwise_kernel": 60, "second": 40}
+    assert (found.own, found.elsewhere) == (140 / 200, 60)

@@ -4,7 +4,9 @@ The formula:
 
     floor = max(compulsory bytes / bandwidth, flops of products / fastest rate, launches * the least a launch takes)
 
-An fp32 product may be written as three fp16 products and still be exact enough (`fastest_rate`), whatever libraries do.
+It is a bound that no program with cold caches beats. Each tensor crosses memory once, also where a library reads it twice
+(statistics of a norm). An einsum is contracted in its cheapest order. An fp32 product may be written as three fp16 products,
+and a TF32 convolution in fp16, and still be exact enough (`fastest_rate`), whatever libraries do.
 All functions are pure: they take the captured graph and `DeviceFacts`, whose ceilings are reached rates;
 `DeviceFacts.measured` says whether they were measured. Fusing regions with each other removes bytes that a region alone needs,
 so the program's floor is below the sum over its regions. Nothing is predicted here, and no program is refused.
@@ -122,10 +124,14 @@ def matrix_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision =
 
 def fastest_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision = "reference") -> float:
     """Returns the flops per second that the same product may reach as a kernel written for it: an fp32 product as three fp16
-    ones (split products), where these are faster than `matrix_rate`."""
-    rate = matrix_rate(op, dtype, device, precision)
-    splits = dtype == "float32" and base_name(op) in _SPLIT
-    return max(rate, device.tflops.get("float16", 0.0) * 1e12 / 3) if splits else rate
+    ones (split products) and a TF32 convolution as one of fp16, which has as many bits, where these are faster than
+    `matrix_rate`."""
+    rate, half = matrix_rate(op, dtype, device, precision), device.tflops.get("float16", 0.0) * 1e12
+    if dtype != "float32":
+        return rate
+    if precision == "tf32" or base_name(op).startswith("conv"):
+        return max(rate, half)
+    return max(rate, half / 3) if base_name(op) in _SPLIT else rate
 
 
 def _ms(amount: float, rate: float) -> float:

@@ -1,8 +1,9 @@
 """Counts what one operator costs in eager mode: bytes moved, flops, kernel launches, and whether the host waits for it.
 
 Each tensor argument counts once, as far as it is read, and each result once; views cost nothing. Flops are two per
-multiply-add of products and convolutions, and one per element and arithmetic step elsewhere (`STEPS`). Launch counts
-(`LAUNCHES`, else 1) are those of torch's CUDA kernels (aten/src/ATen/native/cuda, 2.8 to 2.13).
+multiply-add of products and convolutions (of an einsum: in its cheapest order), and one per element and arithmetic step
+elsewhere (`STEPS`). Launch counts (`LAUNCHES`, else 1) are those of torch's CUDA kernels (aten/src/ATen/native/cuda, 2.8 to
+2.13).
 
 Where to look next: `compiler/regions/cost.py` (makes times from these), `compiler/regions/kernel_traffic.py` (bytes of
 generated kernels).
@@ -11,7 +12,6 @@ generated kernels).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from stitchcuda.compiler.capture.dependencies import base_name, references, writ
 from stitchcuda.compiler.capture.op_graph import Node
 from stitchcuda.compiler.lower.dtypes import size_of
 from stitchcuda.compiler.lower.value_flow import Flow
+from stitchcuda.compiler.regions.einsum_flops import least_einsum_flops
 from stitchcuda.state import TensorSpec
 
 # Kernels per call: group_norm computes moments, per-group factors and the result; rms_norm is composed of operators.
@@ -140,7 +141,7 @@ def matrix_flops(flow: Flow, node: Node) -> int:
         steps = math.prod(source.shape[:-1])
         return sum(2 * spec.elements * steps for spec in specs[2:] if len(spec.shape) == 2)
     if base == "einsum":
-        return _einsum_flops(node, specs)
+        return least_einsum_flops(str(node.args[0]), [spec.shape for spec in specs])
     if base == "bilinear":
         return 2 * math.prod(specs[0].shape[:-1]) * specs[2].elements
     if base in ("addmm", "baddbmm", "addbmm", "addmv"):
@@ -150,12 +151,3 @@ def matrix_flops(flow: Flow, node: Node) -> int:
     if base in ("mv", "dot"):
         return 2 * specs[0].elements
     return 2 * out.elements * (specs[0].shape[-1] if specs[0].shape else 1)
-
-
-def _einsum_flops(node: Node, specs: list[TensorSpec]) -> int:
-    equation = str(node.args[0]).replace(" ", "")
-    sizes: dict[str, int] = {}
-    for letters, spec in zip(equation.split("->")[0].split(","), specs, strict=False):
-        plain = re.sub(r"\.\.\.", "", letters)
-        sizes.update(zip(reversed(plain), reversed(spec.shape), strict=False))
-    return 2 * math.prod(sizes.values())

@@ -4,7 +4,8 @@ It is made from the captured graph and the regions whose kernels are in the prog
 several regions is taken at its best, as in `compiler/regions/cost.py`, since which kernels it has is not known from the graph.
 Times are the cost model's; nothing is measured here.
 
-Where to look next: `nodes/prediction.py` (finds out what is in a session's program), `engineers/present_text.py` (shows it).
+Where to look next: `compiler/regions/measured.py` (adds measured times), `nodes/prediction.py` (what is in a program),
+`engineers/present_text.py` (shows it).
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ class PresentTask:
     claim_ms: float | None = None
     saving_ms: float | None = None
     modelled_ms: float = 0.0               # what the program would lose without its kernels, by the cost model
+    measured_ms: float | None = None       # of its launches in a recorded call, the library's that own code called among them
 
 
 @dataclass(frozen=True)
 class PresentNode:
-    """A kernel of a kept task, or an operator of torch. `task` is "" for torch; `regions` are ids. Times and floor in ms."""
+    """A kernel of a kept task, or an operator of torch. `task` is "" for torch; `regions` are ids. Times and floor in ms; `ms`
+    is the cost model's, `measured_ms` that of a recorded call (None: which launches are its own is not known)."""
 
     name: str
     task: str
@@ -46,11 +49,17 @@ class PresentNode:
     ms: float                              # on the device
     floor: Floor
     makes: str                             # the last tensor that it makes, with its shape
+    measured_ms: float | None = None
+
+    @property
+    def took_ms(self) -> float:
+        """The measured time where there is one, else the predicted one."""
+        return self.ms if self.measured_ms is None else self.measured_ms
 
     @property
     def above_ms(self) -> float:
         """How far it is above its floor: the most that it can give as long as it stays a node of its own."""
-        return max(self.ms - self.floor.ms, 0.0)
+        return max(self.took_ms - self.floor.ms, 0.0)
 
 
 @dataclass(frozen=True)
@@ -100,17 +109,13 @@ def describe_program(
 
 
 def most_from_task(
-    present: PresentProgram, graph: OpGraph, regions: Sequence[Region], chosen: Sequence[Region], device: DeviceFacts,
-    precision: Precision,
-) -> float:  # fmt: skip
+    present: PresentProgram, graph: OpGraph, chosen: Sequence[Region], device: DeviceFacts, precision: Precision
+) -> float:
     """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best."""
     names = {region.id for region in chosen}
-    others = [
-        replace(task, regions=tuple(region for region in task.regions if region.id not in names)) for task in present.tasks
-    ]
-    tasks = [*others, PresentTask("", "", tuple(chosen))]
-    found = describe_program(graph, regions, tasks, device, precision, replayed=present.replayed, best=len(others))
-    return present.ms - found.ms
+    others = [[region for region in task.regions if region.id not in names] for task in present.tasks]
+    kernels = cost.kernels_of_tasks(graph, [*others, chosen], device, precision, best=len(others))
+    return present.ms - max(cost.call_cost(graph, kernels, device, replayed=present.replayed).ms, present.floor.ms)
 
 
 def _kernel(

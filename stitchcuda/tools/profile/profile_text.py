@@ -83,6 +83,7 @@ def lines(profile: SystemProfile) -> tuple[str, ...]:
     ]
     said += [
         f"{_titled(kernel)}: {_share(kernel.ms, kernel.share)}, {plural(kernel.launches, 'launch', 'launches')}"
+        + (f" ({', '.join(ms(took) for took in kernel.in_turn)} in order)" if kernel.in_turn else "")
         + (f", in {kernel.region}" if profile.regions else "")
         for kernel in profile.by_name()[:_SHOWN]
     ]

@@ -35,7 +35,8 @@ class KernelTime(Record):
     origin: Origin
     region: str = ELSEWHERE
     launches: float
-    ms: float                              # on the device
+    ms: float                              # on the device, without waiting for work before it in its stream
+    in_turn: tuple[float, ...] = ()        # ms of the first, second, … of a few launches; () for one, for many, or not known
     share: float                           # of all device time, 0 to 1
 
 
@@ -116,6 +117,7 @@ class SystemProfile(Record):
                     "launches": sum(launch.launches for launch in each),
                     "ms": sum(launch.ms for launch in each),
                     "share": sum(launch.share for launch in each),
+                    "in_turn": each[0].in_turn if len(each) == 1 else (),
                 }
             )
             for each in groups.values()

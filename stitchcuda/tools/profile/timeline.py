@@ -32,6 +32,7 @@ from stitchcuda.tools.profile.system_profile import (
 )
 
 _NS = 1e6                                  # in a millisecond
+MOST_IN_TURN = 12                          # launches of one kernel in a region that are told one by one
 _LAUNCH = re.compile(r"^cu(?:da)?(?:Launch(?!Host)|GraphLaunch)")
 _SYNC = re.compile(r"^cu(?:da)?\w*Synchronize")
 
@@ -126,10 +127,11 @@ def profile_of(
     counted = range(len(timed), len(calls)) if recording.traced else timed
     within, inside = _covers(calls), _by_thread(recording.regions)
     placed, lost = _place(recording, within, inside)
-    work = [entry for call in counted for entry in placed[call]]
+    work = [_without_waiting(placed[call]) for call in counted]
     api = [entry for entry in recording.api if within[entry.process].at(entry.start) in timed]
     named = _named(work, _host_times([calls[call] for call in counted], inside), max(1, len(counted)))
-    facts: dict[str, Any] = {"source": source, "why": why, "notes": (*notes, *_doubts(work, lost))}
+    doubts = _doubts([entry for call in work for entry, _ in call], lost)
+    facts: dict[str, Any] = {"source": source, "why": why, "notes": (*notes, *doubts)}
     return SystemProfile(**facts, **_timing([placed[call] for call in timed], api), **named)
 
 
@@ -188,13 +190,36 @@ def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], Inn
     return times
 
 
-def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[str, Any]:
+def _without_waiting(call: Sequence[_Placed]) -> list[tuple[_Placed, int]]:
+    """Returns a call's work with the nanoseconds that it worked: what overlaps with work before it in its stream is left out. A
+    dependent launch starts early and waits there (griddepcontrol.wait)."""
+    ended, took = defaultdict[tuple[int, tuple[int, int, int]], int](int), [0] * len(call)
+    for place in sorted(range(len(call)), key=lambda place: call[place].work.start):
+        work = call[place].work
+        stream = work.process, work.stream
+        took[place] = max(0, work.end - max(work.start, ended[stream]))
+        ended[stream] = max(ended[stream], work.end)
+    return list(zip(call, took, strict=True))
+
+
+def _in_turn(calls: Sequence[Sequence[int]]) -> tuple[float, ...]:
+    """Returns the milliseconds of the first, second, … launch, as means over the calls; () where their numbers differ."""
+    if len({len(each) for each in calls}) != 1 or not 1 < len(calls[0]) <= MOST_IN_TURN:
+        return ()
+    return tuple(sum(same) / _NS / len(calls) for same in zip(*calls, strict=True))
+
+
+def _named(work: Sequence[Sequence[tuple[_Placed, int]]], host: dict[str, int], calls: int) -> dict[str, Any]:
     """Returns the fields `kernels` and `regions` of a profile."""
-    total = sum(entry.work.end - entry.work.start for entry in work) or 1
+    total = sum(took for call in work for _, took in call) or 1
     kernels, regions = defaultdict[tuple[str, Origin, str], list[int]](list), defaultdict[str, list[int]](list)
-    for entry in work:
-        kernels[entry.work.name, entry.work.origin, entry.region].append(entry.work.end - entry.work.start)
-        regions[entry.region].append(entry.work.end - entry.work.start)
+    turns = defaultdict[tuple[str, Origin, str], list[list[int]]](lambda: [[] for _ in work])
+    for number, call in enumerate(work):
+        for entry, took in call:
+            kernels[entry.work.name, entry.work.origin, entry.region].append(took)
+            regions[entry.region].append(took)
+        for entry, took in sorted(call, key=lambda item: item[0].work.start):
+            turns[entry.work.name, entry.work.origin, entry.region][number].append(took)
     return {
         "kernels": tuple(
             KernelTime(
@@ -205,6 +230,7 @@ def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[st
                 launches=len(took) / calls,
                 ms=sum(took) / _NS / calls,
                 share=sum(took) / total,
+                in_turn=_in_turn(turns[name, origin, region]),
             )
             for (name, origin, region), took in sorted(kernels.items(), key=lambda item: -sum(item[1]))
         ),

@@ -161,6 +161,7 @@ def judge(
     return OutputError(
         name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note,
         bits=bits, bits_of_reference=_bits(own.norm, expected.dtype) if own is not None else None,
+        bits_allowed=_bits(allowed.norm_relative, expected.dtype),
     )  # fmt: skip
 
 

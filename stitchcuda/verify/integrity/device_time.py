@@ -211,7 +211,8 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
     totals = {"own": 0, "vendor": 0, "framework": 0}
     launches: dict[str, int] = {}
     by_torch, lent = frozenset(recorded.by_torch), 0
-    for place, (name, _, took, _) in enumerate(recorded.rows):
+    worked = _without_waiting(recorded.rows)
+    for place, ((name, *_), took) in enumerate(zip(recorded.rows, worked, strict=True)):
         kind = classify(name, own)
         totals[kind] += took
         lent += took if kind == "vendor" and (place in by_torch or not calls_vendors) else 0
@@ -223,7 +224,7 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
         sum(recorded.rows[place][2] for place in _places(recorded, which)) for which in (recorded.replayed, recorded.copies)
     )
     again = recorded.again
-    steps = sorted(recorded.rows, key=lambda row: row[1])[:MOST_STEPS]
+    steps = sorted(zip(recorded.rows, worked, strict=True), key=lambda step: step[0][1])[:MOST_STEPS]
     return RecordedWork(
         own=totals["own"] / (total or 1),
         vendor=totals["vendor"] / (total or 1),
@@ -235,8 +236,18 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
         replays=recorded.replays if replayed and 2 * replayed >= elsewhere - copied else 0,
         late=recorded.late,
         again=sum(launches.values()) if again is None else sum(classify(name, own) == "own" for name in again),
-        steps=[(classify(name, own), short_name(name), took, "") for name, _, took, _ in steps],
+        steps=[(classify(name, own), short_name(name), took, "") for (name, *_), took in steps],
     )
+
+
+def _without_waiting(rows: Sequence[Row]) -> list[int]:
+    """Returns the time of each row, but what overlaps with work before it in its stream: a dependent launch waits for that."""
+    ended, worked = dict[int, int](), [0] * len(rows)
+    for place in sorted(range(len(rows)), key=lambda place: rows[place][1]):
+        _, start, took, stream = rows[place]
+        worked[place] = max(0, start + took - max(start, ended.get(stream, start)))
+        ended[stream] = max(start + took, ended.get(stream, start))
+    return worked
 
 
 def own_times(recorded: DeviceRecording, own: Iterable[str]) -> dict[str, int]:

@@ -149,7 +149,8 @@ def _steps(reported: Sequence[Step]) -> tuple[CallStep, ...]:
         step = CallStep(who=who, name=_one_line(name), tensors=_one_line(tensors), amount=amount)
         last = steps[-1] if steps else None
         if last and (last.who, last.name, last.tensors) == (step.who, step.name, step.tensors):
-            steps[-1] = last.model_copy(update={"times": last.times + 1, "amount": last.amount + amount})
+            each = (*(last.each or (last.amount,)), amount)
+            steps[-1] = last.model_copy(update={"times": last.times + 1, "amount": last.amount + amount, "each": each})
         else:
             steps.append(step)
     return tuple(steps)

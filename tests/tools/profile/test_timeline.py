@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stitchcuda.tools.profile import profile_text
 from stitchcuda.tools.profile.ranges import ROOT
 from stitchcuda.tools.profile.system_profile import ELSEWHERE, GRAPH, SystemProfile
 from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of
@@ -93,3 +94,25 @@ def test_other_work_knows_nothing_of_captures() -> None:
     launch = ApiCall("cudaLaunchKernel", 2100, 2105, 1, MAIN, 1)
     found = profile((launch, DeviceWork("kernel", "k(int)", "own", 2110, 2120, 1, (0, 1, 7), 1)))
     assert [kernel.region for kernel in found.kernels] == [ELSEWHERE]
+
+
+def launched(number: int, begin: int, end: int, name: str, stream: int = 7) -> tuple[ApiCall, DeviceWork]:
+    call = ApiCall("cudaLaunchKernelExC", 2010 + number, 2011 + number, 1, MAIN, number)
+    return call, DeviceWork("kernel", name, "own", begin, end, 1, (0, 1, stream), number)
+
+
+def test_a_dependent_launch_that_waits_takes_no_time_while_it_does() -> None:
+    """b starts at 2100 beside a, and waits until that ends at 2200; c, in a stream of its own, really runs beside both."""
+    placed = [launched(1, 2050, 2200, "a()"), launched(2, 2100, 2250, "b()"), launched(3, 2060, 2160, "c()", stream=9)]
+    found = profile_of(Recording([], [Range("traced", 2000, 2500, 1, MAIN)], (), *map(list, zip(*placed, strict=True))))
+    assert {kernel.short: round(kernel.ms * 1e6) for kernel in found.kernels} == {"a": 150, "b": 50, "c": 100}
+    calls = profile_of(Recording([Range("call", 2000, 2500, 1, MAIN)], [], (), *map(list, zip(*placed, strict=True))))
+    assert calls.busy_ms == pytest.approx(200e-6), "the union of all three"
+    assert sum(kernel.share for kernel in found.kernels) == pytest.approx(1.0)
+
+
+def test_launches_of_one_kernel_are_told_in_their_order() -> None:
+    placed = [launched(1, 2300, 2400, "a()"), launched(2, 2100, 2130, "a()"), launched(3, 2200, 2210, "b()")]
+    found = profile_of(Recording([], [Range("traced", 2000, 2500, 1, MAIN)], (), *map(list, zip(*placed, strict=True))))
+    assert {kernel.short: kernel.in_turn for kernel in found.kernels} == {"a": pytest.approx((30e-6, 100e-6)), "b": ()}
+    assert "(0 ms, 0.0001 ms in order)" in "\n".join(profile_text.lines(found))
