@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stitchcuda.bench.programs import ExistingProgram
 from stitchcuda.bench.progress import BenchProgress
-from stitchcuda.bench.results import Asked, Baselines, Result, RunFolder, digest_of
+from stitchcuda.bench.results import Asked, Result, RunFolder, baselines_of, digest_of
 from stitchcuda.errors import BadInput, NotJudged, StitchError, UnusableReference
 from stitchcuda.state import Settings
 from stitchcuda.tools.device.device import device_facts
@@ -118,5 +118,4 @@ def _time_baselines(
         except StitchError as error:
             tell(f"{pair.name}: no baselines ({error})")
             continue
-        timed = {str(time.mode): time.speedup for time in times if time.mode != "eager" and time.agrees and time.speedup}
-        folder.add_baselines(Baselines(id=pair.name, speedups=timed))
+        folder.add_baselines(baselines_of(pair.name, times))

@@ -12,7 +12,18 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stitchcuda.bench.table import BEST, NAMES, BenchTable, Row, within_sentence, within_words
+from stitchcuda.bench.table import (
+    BEST,
+    DISAGREEING,
+    FASTEST,
+    NAMES,
+    BenchTable,
+    Row,
+    columns_of,
+    speedup_words,
+    within_sentence,
+    within_words,
+)
 from stitchcuda.report.page import page_style
 from stitchcuda.state import Record
 
@@ -20,6 +31,7 @@ _WIDTH, _HEIGHT = 640, 260                 # of the drawing, without its margins
 _MOST = 3.0                                # the largest p that is drawn
 _COLOURS = {
     "eager": "own", "graph": "graph", "compile": "vendor", "max-autotune": "copy", "channels-last": "quiet", BEST: "framework",
+    FASTEST: "warn",
 }  # fmt: skip
 
 
@@ -56,6 +68,8 @@ def bench_page(tables: Sequence[BenchTable], names: Sequence[str]) -> bytes:
     text = environment.get_template("bench.html.j2").render(
         runs=[(name, table, curves(table)) for name, table in zip(names, tables, strict=True)],
         groups=_groups(tables, names), titles=NAMES, best=BEST, within_sentence=within_sentence, within_words=within_words,
+        speedup_words=speedup_words,
+        disagreeing=DISAGREEING if any(row.disagreeing for table in tables for row in table.problems) else "",
         width=_WIDTH, height=_HEIGHT, most=_MOST, style=Markup(page_style()),
         predictions=any(row.predicted for table in tables for row in table.problems),
         claims=any(row.claimed for table in tables for row in table.problems),
@@ -83,7 +97,7 @@ def _groups(tables: Sequence[BenchTable], names: Sequence[str]) -> list[Precisio
     found = []
     for precision in dict.fromkeys(table.precision for table in tables):
         own = [table for table in tables if table.precision == precision]
-        columns = [name for name in NAMES if any(against.baseline == name for table in own for against in table.against)]
+        columns = columns_of(own)
         called = [name for name, table in zip(names, tables, strict=True) if table.precision == precision]
         found.append(PrecisionGroup(precision=precision, names=tuple(called), columns=tuple(columns), lines=tuple(_lines(own))))
     return found

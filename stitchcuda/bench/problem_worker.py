@@ -10,19 +10,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stitchcuda.bench.results import End, Result, closest
+from stitchcuda.bench.results import End, Result, baselines_of, beside, closest
 from stitchcuda.errors import BadInput, NotCaptured, NotJudged, StitchError, UnusableReference
 from stitchcuda.sessions import session as sessions
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import DeviceFacts, Record, Settings, Usage
+from stitchcuda.state import Attempt, DeviceFacts, Record, Settings, Usage
 from stitchcuda.store import Workspace
 from stitchcuda.verify.api import needed_tolerance, outputs_within_bound
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
+_MOST_TOLD = 3                             # attempts
 _ALONE = 137                               # the exit code when nobody waits any more
 _PASSED_ON = (
     "model", "roles", "options", "base_url", "from_scratch", "candidates", "predict_for", "goal", "budget_usd", "max_tokens",
@@ -76,11 +78,12 @@ def result_of(session: Session, problem: str) -> Result:
     final, baseline = state.get("final"), state.get("baseline")
     check = final.check if final else None
     output = closest(check)
-    return Result(
-        id=problem, problem=problem, end=_end(outcome), reasons=_reasons(outcome, state.get("notes", ())),
+    result = Result(
+        id=problem, problem=problem, end=_end(outcome), reasons=_reasons(outcome, session.attempts(), state.get("notes", ())),
         label=check.label if check else "", tier=outcome.tier,
         device=_device(baseline.device) if baseline else "",
-        speedups=_speedups(session, outcome), predicted=outcome.predicted_speedup if outcome.accepted else None,
+        speedups={"eager": outcome.speedup} if outcome.accepted and outcome.speedup else {},
+        predicted=outcome.predicted_speedup if outcome.accepted else None,
         eager_ms=outcome.baseline_ms, program_ms=outcome.best_ms if outcome.accepted else None,
         max_error=output.max_error / output.max_bound if output and output.max_bound else None,
         within_bound=outputs_within_bound(check) if check else None, tolerance=needed_tolerance(check) if check else None,
@@ -89,6 +92,9 @@ def result_of(session: Session, problem: str) -> Result:
         attempts=outcome.attempts, usage=outcome.usage, seconds=outcome.usage.wall_s,
         program=os.path.relpath(outcome.program, session.home.root.parent) if outcome.program else "",
     )  # fmt: skip
+    digest = state.get("baselines")
+    times = BaselineTimes.model_validate_json(session.home.store.get(digest)).times if digest else ()
+    return beside(result, baselines_of(problem, times))
 
 
 def _device(facts: DeviceFacts) -> str:
@@ -104,24 +110,13 @@ def _end(outcome: Outcome) -> End:
     return ends.get(outcome.status, "failed")
 
 
-def _reasons(outcome: Outcome, notes: tuple[str, ...]) -> tuple[str, ...]:
-    """Why there is no accepted program."""
+def _reasons(outcome: Outcome, attempts: Sequence[Attempt], notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Why there is no accepted program: what became of the attempts, the last ones first."""
     if outcome.accepted:
         return ()
     given_up = tuple(note for note in notes if "is given up" in note)
-    return (*([outcome.stop_reason] if outcome.stop_reason else ()), *(given_up or notes[-1:]))
-
-
-def _speedups(session: Session, outcome: Outcome) -> dict[str, float]:
-    """The program's speed-up over each baseline whose outputs agree with the reference; each was timed in turns with eager."""
-    if not outcome.accepted or outcome.speedup is None:
-        return {}
-    found = {"eager": outcome.speedup}
-    if digest := session.state().get("baselines"):
-        for timed in BaselineTimes.model_validate_json(session.home.store.get(digest)).times:
-            if timed.mode != "eager" and timed.agrees and timed.speedup:
-                found[timed.mode] = outcome.speedup / timed.speedup
-    return found
+    tried = [f"{attempt.task}: {attempt.route_reason}" for attempt in attempts[: -_MOST_TOLD - 1 : -1] if attempt.route_reason]
+    return (*([outcome.stop_reason] if outcome.stop_reason else ()), *(given_up or tried or notes[-1:]))
 
 
 def _end_with_stdin() -> None:

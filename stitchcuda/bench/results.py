@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -23,6 +23,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, OutputError, Record, Settings, Tier, Usage
 from stitchcuda.store.files import write_atomically
 from stitchcuda.store.lines import Lines
+from stitchcuda.verify.reference.baseline_times import BaselineTime
 
 End = Literal["accepted", "refused", "nothing to do", "broken", "could not judge", "failed", "parked"]
 """How a problem ended. "broken": nothing can be judged by its reference. "could not judge": not on this machine, however often
@@ -41,6 +42,7 @@ class Result(Record):
     tier: Tier | None = None
     device: str = ""                       # name, driver and torch
     speedups: dict[str, float] = Field(default_factory=dict)  # over each baseline, by its `Mode`
+    disagreeing: dict[str, float] = Field(default_factory=dict)  # over those whose outputs are outside of the verifier's bound
     predicted: float | None = None         # speed-up over eager by the cost model, where nothing was timed
     claimed: float | None = None           # what the program's author says
     eager_ms: float | None = None
@@ -65,10 +67,21 @@ class Result(Record):
 
 
 class Baselines(Record):
-    """The speed-ups over eager of a reference's other baselines, timed after a program of it was accepted."""
+    """The speed-ups over eager of a reference's other baselines, timed after a program of it was accepted: of those that agree
+    with the reference, and of the others."""
 
     id: str                                # of the result
     speedups: dict[str, float]
+    disagreeing: dict[str, float] = Field(default_factory=dict)
+
+
+def baselines_of(result: str, times: Sequence[BaselineTime]) -> Baselines:
+    """The record of what was timed beside eager for a result."""
+    timed = [time for time in times if time.mode != "eager" and time.speedup]
+    agreeing, others = (
+        {str(time.mode): time.speedup or 0.0 for time in timed if bool(time.agrees) is agrees} for agrees in (True, False)
+    )
+    return Baselines(id=result, speedups=agreeing, disagreeing=others)
 
 
 class Asked(Record):
@@ -154,7 +167,7 @@ class RunFolder:
         """All results, by id, in the order in which they came, with the baselines that were timed for them."""
         baselines = self._baselines.records()
         return {
-            name: _beside(result, baselines[name].speedups) if name in baselines else result
+            name: beside(result, baselines[name]) if name in baselines else result
             for name, result in self._lines.records().items()
         }
 
@@ -201,10 +214,15 @@ def _differences(before: Asked, now: Asked) -> list[str]:
     return found
 
 
-def _beside(result: Result, baselines: Mapping[str, float]) -> Result:
+def beside(result: Result, baselines: Baselines) -> Result:
+    """The result with its program's speed-ups over other baselines; each was timed in turns with eager."""
     eager = result.speedups.get("eager")
-    more = {mode: eager / speedup for mode, speedup in baselines.items()} if eager else {}
-    return result.model_copy(update={"speedups": {**result.speedups, **more}})
+    if not eager:
+        return result
+    more, others = (
+        {mode: eager / speedup for mode, speedup in found.items()} for found in (baselines.speedups, baselines.disagreeing)
+    )
+    return result.model_copy(update={"speedups": {**result.speedups, **more}, "disagreeing": others})
 
 
 def closest(check: CheckResult | None) -> OutputError | None:

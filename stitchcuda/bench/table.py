@@ -23,20 +23,29 @@ THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0, 3.0)
 TOLERANCES = {"1e-2": 1e-2, "1e-4": 1e-4}
 """Of published checks: atol and rtol of torch.allclose."""
 OURS = "ours"
+DISAGREEING = (
+    "In brackets: over a baseline whose outputs are outside of the verifier's bound. It counts in \"best, also of those that "
+    "disagree\" alone."
+)
 BOUNDS = (*TOLERANCES, OURS)
-BEST = "best"
-"""The fastest of a problem's baselines that agree with the reference."""
-NAMES: dict[str, str] = {**{str(mode): name for mode, name in MODE_NAMES.items()}, BEST: "best baseline"}
+BEST, FASTEST = "best", "fastest"
+"""The fastest of a problem's baselines that agree with the reference, and of all."""
+NAMES: dict[str, str] = {
+    **{str(mode): name for mode, name in MODE_NAMES.items()}, BEST: "best baseline",
+    FASTEST: "best, also of those that disagree",
+}  # fmt: skip
 
 
 class Row(Record):
-    """One problem. `speedups`: of its correct program over each baseline; `best` is the fastest of them."""
+    """One problem. `speedups`: of its correct program over each baseline that agrees with the reference, BEST and FASTEST.
+    `disagreeing`: over the other baselines."""
 
     name: str
     correct: bool
     broken: bool
     end: End | None = None                 # None: no result yet
     speedups: dict[str, float] = Field(default_factory=dict)
+    disagreeing: dict[str, float] = Field(default_factory=dict)
     predicted: float | None = None
     claimed: float | None = None
     reasons: tuple[str, ...] = ()
@@ -108,7 +117,8 @@ def read_table(folder: Path) -> BenchTable:
 
 
 def make_table(asked: Asked, results: Mapping[str, Result]) -> BenchTable:
-    rows = tuple(_row(name, results.get(name)) for name in asked.problems)
+    differing = any(result.disagreeing for result in results.values())
+    rows = tuple(_row(name, results.get(name), differing=differing) for name in asked.problems)
     judged = [row for row in rows if row.end in ("accepted", "refused", "nothing to do")]
     baselines = [name for name in NAMES if any(name in row.speedups for row in rows)]
     predictions = [row.predicted for row in judged if row.correct and row.predicted]
@@ -125,21 +135,29 @@ def make_table(asked: Asked, results: Mapping[str, Result]) -> BenchTable:
     )  # fmt: skip
 
 
+def columns_of(tables: Sequence[BenchTable]) -> list[str]:
+    """The baselines that any program of the tables was timed against."""
+    rows = [row for table in tables for row in table.problems]
+    return [name for name in NAMES if any(name in row.speedups or name in row.disagreeing for row in rows)]
+
+
 def geometric_mean(values: Sequence[float]) -> float | None:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
-def _row(name: str, result: Result | None) -> Row:
+def _row(name: str, result: Result | None, *, differing: bool) -> Row:
     if result is None:
         return Row(name=name, correct=False, broken=False, reasons=("no result yet",))
     speedups = dict(result.speedups)
     if result.correct and len(speedups) > 1:  # eager alone is no best of several
         speedups[BEST] = min(speedups.values())
+    if result.correct and speedups and differing:
+        speedups[FASTEST] = min(*speedups.values(), *result.disagreeing.values())
     shared = {
         field: getattr(result, field)
         for field in (
             "end", "correct", "predicted", "claimed", "reasons", "label", "tier", "eager_ms", "program_ms", "max_error",
-            "within_bound", "tolerance", "significand", "shares", "attempts", "seconds", "program",
+            "within_bound", "tolerance", "disagreeing", "significand", "shares", "attempts", "seconds", "program",
         )
     }  # fmt: skip
     return Row(name=name, broken=result.end == "broken", speedups=speedups, usd=result.usage.usd, **shared)
@@ -190,11 +208,13 @@ def markdown(table: BenchTable) -> str:
             for row in table.against
         ]  # fmt: skip
         lines += ["", "A problem without a correct program counts as 1.0 in the mean of all.", ""]
+        if any(row.disagreeing for row in table.problems):
+            lines += [f"{DISAGREEING}", ""]
     elif table.predicted_mean:
         lines += [f"Nothing was timed; the cost model's predictions over eager have a mean of {table.predicted_mean:.2f}×.", ""]
     if table.compared:
         lines += [within_sentence(table), ""]
-    columns = [against.baseline for against in table.against] or ["predicted"]
+    columns = columns_of([table]) or ["predicted"]
     heads = [NAMES.get(column, column) for column in columns]
     claims = any(row.claimed for row in table.problems)
     lines += [
@@ -203,12 +223,12 @@ def markdown(table: BenchTable) -> str:
         "|---" * (8 + len(columns) + claims) + "|",
     ]
     for row in table.problems:
-        values = [row.predicted if column == "predicted" else row.speedups.get(column) for column in columns]
+        values = [speedup_words(row, column) for column in columns]
         bits = " / ".join("-" if value is None else f"{value:.0f}" for value in row.significand)
         why = " ".join("; ".join(row.reasons).split()).replace("|", "/")[:200]
         claimed = f" {_times(row.claimed)} |" if claims else ""
         lines.append(
-            f"| {row.name} | {row.end or 'no result yet'} |{claimed} {' | '.join(map(_times, values))} | "
+            f"| {row.name} | {row.end or 'no result yet'} |{claimed} {' | '.join(values)} | "
             f"{within_words(row)} | {bits} | "
             f"{row.shares[0]:.0%} | {row.seconds:.0f} | {_money(row.usd)} | {why} |"
         )
@@ -225,6 +245,13 @@ def within_sentence(table: BenchTable) -> str:
 def within_words(row: Row) -> str:
     """The bounds that a problem's program is within, such as "1e-2, ours"."""
     return "-" if row.within is None else ", ".join(row.within) or "none"
+
+
+def speedup_words(row: Row, column: str) -> str:
+    """A problem's figure in a column, such as "1.20×"; over a baseline that disagrees with the reference "(1.20×)"."""
+    if column in row.disagreeing:
+        return f"({row.disagreeing[column]:.2f}×)"
+    return _times(row.predicted if column == "predicted" else row.speedups.get(column))
 
 
 def _times(value: float | None) -> str:

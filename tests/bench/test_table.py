@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.bench.page import bench_page, curves
-from stitchcuda.bench.results import Asked, Result, RunFolder
+from stitchcuda.bench.results import Asked, Result, RunFolder, baselines_of, beside
 from stitchcuda.bench.table import make_table, markdown, read_table
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Settings
+from stitchcuda.verify.reference.baseline_times import BaselineTime
 
 ASKED = Asked(kind="run", source="folder", path="/problems", problems=("a", "b", "c", "d", "e"), contents=tuple("12345"),
     settings=Settings(),
@@ -125,3 +126,30 @@ def test_runs_at_two_precisions_have_tables_of_their_own() -> None:
     assert [part.count('<th scope="row">') for part in parts] == [0, 5, 5]
     alike = bench_page([narrow, narrow], ["one", "other"]).decode()
     assert alike.partition('id="problems"')[2].count('<th scope="row">') == 5, "at one precision they stand beside each other"
+
+
+def test_a_baseline_that_disagrees_is_shown_and_counts_apart() -> None:
+    results = RESULTS | {"b": RESULTS["b"].model_copy(update={"disagreeing": {"compile": 0.5, "max-autotune": 0.8}})}
+    table = make_table(ASKED, results)
+    figures = {row.baseline: row for row in table.against}
+    assert "max-autotune" not in {name for name, row in figures.items() if row.timed}
+    assert figures["compile"].timed == 1
+    assert figures["fastest"].mean_of_correct == pytest.approx(1.0)  # 2.0 over a's compile, 0.5 over b's
+    text = markdown(table)
+    assert "| b | accepted | 1.00× | (0.50×) | (0.80×) |" in text
+    assert "outside of the verifier's bound" in text
+    page = bench_page([table], ["run"]).decode()
+    assert "(0.50×)" in page
+    assert "outside of the verifier&#39;s bound" in page
+
+
+def test_baselines_are_kept_whether_they_agree_or_not() -> None:
+    times = (
+        BaselineTime(mode="eager", ms=2.0, eager_ms=2.0, agrees=True),
+        BaselineTime(mode="graph", ms=1.0, eager_ms=2.0, agrees=True),
+        BaselineTime(mode="compile", ms=0.5, eager_ms=2.0, agrees=False),
+        BaselineTime(mode="max-autotune", failed="not done within 300 s"),
+    )
+    result = beside(RESULTS["a"].model_copy(update={"speedups": {"eager": 4.0}}), baselines_of("a", times))
+    assert result.speedups == {"eager": 4.0, "graph": 2.0}
+    assert result.disagreeing == {"compile": 1.0}

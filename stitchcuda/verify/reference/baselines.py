@@ -2,7 +2,7 @@
 
 Command line:
 
-    python -m stitchcuda.verify.reference.baselines REFERENCE [--skip max-autotune] [--limit 120]
+    python -m stitchcuda.verify.reference.baselines REFERENCE [--skip max-autotune] [--limit 300]
         [--precision reference] [--json]
 
 torch.compile is timed by default, with max-autotune, and, if the reference has 4-d convolutions, with its parameters in
@@ -52,7 +52,7 @@ from stitchcuda.verify.reference.baseline_times import (
     format_table,
 )
 
-LIMIT_S = 120.0                            # for each mode: compiling, comparing, timing
+LIMIT_S = 300.0                            # for each mode: compiling, comparing, timing
 _LONGEST_WAIT_S = 3600.0                   # until other timings on the same GPU have ended
 SETUP_S = 600.0                            # importing torch, loading the reference, its outputs in float64
 
