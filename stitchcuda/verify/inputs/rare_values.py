@@ -79,14 +79,19 @@ Change = Callable[[Tensor, Drawing], "Tensor | None"]
 
 
 class Kind(NamedTuple):
-    """A kind of inputs. `of`: whether it changes a tensor. `before`: they repeat those of the call before in part. `loose`:
+    """A kind of inputs. `suits`: whether it changes a tensor. `before`: they repeat those of the call before in part. `loose`:
     sums of them may be less exact."""
 
     meaning: str
-    of: Callable[[Tensor], bool]
+    suits: Callable[[Tensor], bool]
     change: Change
     before: bool = False
     loose: bool = False
+
+    @property
+    def common(self) -> bool:
+        """Whether nearly all programs have inputs that it changes."""
+        return self.suits in (_is_real, _is_data)
 
 
 def draw(arguments: Any, name: str, generator: torch.Generator, ranges: InputRanges) -> Any | None:
@@ -94,14 +99,14 @@ def draw(arguments: Any, name: str, generator: torch.Generator, ranges: InputRan
     kind, tensors = RARE[name.removesuffix(ONE)], list_tensors(arguments)
     made: dict[int, Tensor] = {}
     for number, tensor in enumerate(tensors):
-        if number in ranges.uses.read or not kind.of(tensor):
+        if number in ranges.uses.read or not kind.suits(tensor):
             continue
         wide = torch.complex128 if tensor.is_complex() else torch.float64
         changed = kind.change(tensor.detach().to(wide), Drawing(tensors, number, generator, ranges))
         if changed is None:
             continue
         changed = like(tensor, changed)
-        changed = changed if kind.of is _is_mask else ranges.hold(number, tensor, changed)
+        changed = changed if kind.suits is _is_mask else ranges.hold(number, tensor, changed)
         if not torch.equal(changed, tensor):
             made[number] = changed
     if name.endswith(ONE):
@@ -152,10 +157,10 @@ def _few_places(rows: Tensor, drawing: Drawing, most: int = 3) -> Tensor:
     return torch.zeros(rows.shape, dtype=torch.bool, device=rows.device).scatter_(1, places, True)
 
 
-def _far_larger(of: Callable[[Sequence[int]], Sequence[int]]) -> Change:
-    """One index of an axis is 2^14 times as large and more. `of`: the axes that it may be of, from those longer than 1."""
+def _far_larger(among: Callable[[Sequence[int]], Sequence[int]]) -> Change:
+    """One index of an axis is 2^14 times as large and more. `among`: those of the axes longer than 1 that it may be of."""
     def changed(x: Tensor, drawing: Drawing) -> Tensor | None:
-        axes = of([axis for axis, length in enumerate(x.shape) if length > 1])
+        axes = among([axis for axis, length in enumerate(x.shape) if length > 1])
         if not axes or (_is_share(drawing.tensor) and not drawing.signed):
             return None
         made, axis = x.clone(), axes[int(drawing.whole(len(axes)))]

@@ -296,10 +296,12 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
 
 
 def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
-    """Yields sets of the kinds: the mixed one first, and what its rows hold last."""
+    """Yields sets of the kinds: the mixed one first, then those of few inputs (masks, settings), and last what rows of the
+    mixed one hold."""
     if not secret_inputs.beyond:
         return
-    kinds = sorted(_random.sample(list(RARE), len(RARE)), key=lambda kind: (kind != MIXED, kind in IN_ROWS))
+    found = ask(requests.FindRareKinds(secret_inputs.sets[0].seed)).names
+    kinds = sorted(_random.sample(found, len(found)), key=lambda kind: (kind != MIXED, kind in IN_ROWS, RARE[kind].common))
     most = _KINDS_LARGE_S if secret_inputs.bytes_of_a_call() >= _LARGE else _KINDS_S
     begin = time.monotonic()
     for number, kind in enumerate(kinds):

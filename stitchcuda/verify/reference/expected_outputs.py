@@ -22,7 +22,8 @@ from stitchcuda.verify.compare.bound import Measure
 from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, OtherCalls
-from stitchcuda.verify.inputs.input_ranges import InputRanges
+from stitchcuda.verify.inputs.input_ranges import InputRanges, list_tensors
+from stitchcuda.verify.inputs.rare_values import RARE
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
@@ -83,6 +84,10 @@ class ExpectedOutputs:
         if self._on_cpu:
             skipped.append("limited: float64 was computed on the CPU, because the GPU's memory does not suffice")
         return requests.Expected(made, usual, tuple(skipped))
+
+    def find_rare_kinds(self, request: requests.FindRareKinds) -> requests.RareKinds:
+        tensors = list_tensors(self._reference.inputs(request.seed))
+        return requests.RareKinds(tuple(name for name, kind in RARE.items() if any(map(kind.suits, tensors))))
 
     def _draw_variant(
         self, request: requests.Expect, skipped: list[str]
