@@ -104,6 +104,8 @@ def test_sorted_values_get_equal_neighbours_and_settings_zeros() -> None:
 
 @pytest.mark.parametrize(("result", "name", "stands"), [
     ("x.softmax(-1)", "offset", True), ("nn.functional.layer_norm(x, (24,))", "offset", False),
+    ("100 * x + nn.functional.layer_norm(x, (24,))", "offset", False),
+    ("nn.functional.layer_norm(x, (24,))", "first far", True),
     ("x @ x.T", "first far", True), ("x / x.norm()", "one value", True), ("nn.functional.normalize(x)", "tiny", True),
     ("x / (x.std(-1, keepdim=True) + 1e-9)", "one value a row", False),
 ])  # fmt: skip

@@ -23,7 +23,7 @@ from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, OtherCalls
 from stitchcuda.verify.inputs.input_ranges import InputRanges, list_tensors
-from stitchcuda.verify.inputs.rare_values import RARE
+from stitchcuda.verify.inputs.rare_values import ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
@@ -110,7 +110,7 @@ class ExpectedOutputs:
             made = self.compute_or_say(arguments, request.usual, draw_seed, constant=rare or variant == variants.BLANK)
             if not isinstance(made, str) and tuple(made[0]) != request.names:
                 made = "it returns or writes other tensors"
-            if rare and not isinstance(made, str) and not self._stands_rounding(arguments, made, draw_seed, generator):
+            if rare and not isinstance(made, str) and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
                 made = "rounding decides what it returns"
             if not isinstance(made, str):
                 return variant, arguments, *made
@@ -147,9 +147,13 @@ class ExpectedOutputs:
         return run_in_precision(self._reference.module, args, kwargs, self._precision, self._device, drawn)
 
     def _stands_rounding(
-        self, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None, generator: torch.Generator
-    ) -> bool:
-        return stands_rounding(lambda: self._rerun(arguments, draw_seed), *made[:2], self._errors, generator)
+        self, variant: str, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None,
+        generator: torch.Generator,
+    ) -> bool:  # fmt: skip
+        centred = not RARE[variant.removesuffix(ONE)].offset
+        return stands_rounding(
+            lambda: self._rerun(arguments, draw_seed), *made[:2], self._errors, generator, centred=centred
+        )
 
     def compute_or_say(
         self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False
