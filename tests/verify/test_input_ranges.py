@@ -249,9 +249,9 @@ def found_ranges(folder: Path, result: str, inputs: str = "[torch.randn(32, 24)]
     return worker._outputs.ranges
 
 
-@pytest.mark.parametrize(("result", "huge"), [("x.softmax(-1)", True), ("x.exp()", False), ("x.logsumexp(-1)", True)])
-def test_exponentials_overflow_where_the_reference_stands_it(tmp_path: Path, result: str, huge: bool) -> None:
-    assert set(found_ranges(tmp_path, result, "[torch.rand(32, 24)]").huge) == ({0} if huge else set())
+@pytest.mark.parametrize(("result", "huge"), [("x.softmax(-1)", 8192.0), ("x.exp()", 85.0), ("x.logsumexp(-1)", 8192.0)])
+def test_exponentials_overflow_where_the_reference_stands_it(tmp_path: Path, result: str, huge: float) -> None:
+    assert found_ranges(tmp_path, result, "[torch.rand(32, 24)]").huge == {0: huge}
 
 
 NORM = "(x - x.mean(-1, keepdim=True)) / "
@@ -342,7 +342,7 @@ def test_inputs_of_zeros_are_tried(tmp_path: Path, result: str, blank: bool) -> 
     ask = asking(tmp_path / "again", source(result, "[torch.randn(32, 24)]"))
     made = secret_inputs.draw(ask)
     secret_inputs.extend(ask, made, 1)
-    drawn = list(secret_inputs.draw_rare(ask, made))
+    drawn = [given for given in secret_inputs.draw_rare(ask, made) if not variants.is_rare(given.variant)]
     assert [given.variant for given in drawn] == (["blank", "nudged"] if blank else ["nudged"])
     assert not any(bool(unpack(given.inputs, "cpu")[0].any()) for given in drawn if given.variant == "blank")
 
@@ -352,7 +352,7 @@ def test_full_masks_and_small_changes_are_tried(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x.masked_fill(~mask, 0.0)", given, names="x, mask"))
     made = secret_inputs.draw(ask)
     secret_inputs.extend(ask, made, 2)
-    _, *rare = secret_inputs.draw_rare(ask, made)
+    _, *rare = [given for given in secret_inputs.draw_rare(ask, made) if not variants.is_rare(given.variant)]
     first, full, nudged = (unpack(given.inputs, "cpu") for given in (made.sets[0], *rare))
     assert bool(full[1].all())
     changed = (nudged[0] / first[0] - 1).abs()

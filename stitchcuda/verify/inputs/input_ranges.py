@@ -41,7 +41,7 @@ _NOT_ZERO = 0.75                           # of the probabilities
 _SMALL_ROWS, _ZERO_ROWS, _TIED_ROWS, _COMPARED_ROWS = 1 / 8, 1 / 16, 1 / 8, 1 / 4  # of the rows
 _SLOTS = 2**22                             # the most elements that may take a value to compare with
 _CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
-_HUGE = 8192.0, 1024.0, 128.0              # the first that the reference stands; of float32, e^89 overflows
+_HUGE = 8192.0, 1024.0, 128.0, 85.0, 48.0, 24.0  # the first that the reference stands; of float32, e^89 overflows
 _WIDE = 2**30                              # of integers that grow
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]

@@ -432,6 +432,20 @@ class FindDegenerate(Request[DegenerateOutputs]):
 
 
 @dataclass(frozen=True)
+class RareKinds(Answer):
+    """Names of kinds of `verify/inputs/rare_values.py`, in their order."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FindRareKinds(Request[RareKinds]):
+    """Finds the kinds that change anything in the inputs of `seed`."""
+
+    seed: int
+
+
+@dataclass(frozen=True)
 class Unvaried(Answer):
     """The positions of inputs that are alike in all sets. `ranges`: (position, the least and the largest finite value in any
     set, whether another is NaN or infinite); none for booleans, complex numbers and empty inputs."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.verify.compare.bound import Bound, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
+from stitchcuda.verify.inputs.rare_values import IN_ROWS, LOOSE, MIXED, ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
 from stitchcuda.verify.inputs.reseeding import WIDEST
-from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, MASKS_AS_GIVEN, NUDGED, SMALL, VALUES, describe
+from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, MASKS_AS_GIVEN, NUDGED, SMALL, VALUES, describe, is_rare
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
@@ -31,6 +33,8 @@ _TOUCHED = 3                               # this set repeats set 0 with a few e
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
 _LARGER = 2                                # another size is at most this many times the given one
+_KINDS_S, _KINDS_LARGE_S = 6.0, 0.3        # seconds for kinds of rare inputs, and where a call takes ...
+_LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
 _random = secrets.SystemRandom()
 
@@ -260,10 +264,23 @@ def wide_bounds(secret_inputs: SecretInputs, other: SecretInputs) -> dict[str, B
     }
 
 
+def bounds_with(secret_inputs: SecretInputs, seeds: int, given: InputSet) -> dict[str, Bound]:
+    """The error bounds for a set beside the first `seeds` ones. Where all terms of a sum are equal, all of its roundings may go
+    one way, in another order than the reference's: then they are at least `LOOSE`."""
+    bounds = secret_inputs.bounds_of([*secret_inputs.sets[:seeds], given])
+    if not is_rare(given.variant) or not RARE[given.variant.removesuffix(ONE)].loose:
+        return bounds
+    return {
+        name: Bound(max_relative=max(LOOSE, bound.max_relative), norm_relative=max(LOOSE, bound.norm_relative))
+        for name, bound in bounds.items()
+    }
+
+
 def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
     """Yields input sets of which programs may think that they do not occur, where the reference stands them: zeros everywhere,
-    since a guard may look at all values at once; masks that leave nothing out; and values that differ by little from those of
-    the first set, unless a call takes much memory."""
+    since a guard may look at all values at once; masks that leave nothing out; values that differ by little from those of
+    the first set, unless a call takes much memory; and the kinds of `verify/inputs/rare_values.py`, in random order, as far as
+    time allows: it includes that of the calls of a program, between two sets."""
     first = secret_inputs.sets[0]
     wanted: list[tuple[str, int | None]] = [(BLANK, None)]
     if not all(fact.floating for fact in first.input_facts):
@@ -275,6 +292,27 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
         if drawn.variant == variant:
             yield drawn
         del drawn                          # it may be gigabytes
+    yield from _draw_rare_kinds(ask, secret_inputs)
+
+
+def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
+    """Yields sets of the kinds: the mixed one first, then those of few inputs (masks, settings), and last what rows of the
+    mixed one hold."""
+    if not secret_inputs.beyond:
+        return
+    found = ask(requests.FindRareKinds(secret_inputs.sets[0].seed)).names
+    kinds = sorted(_random.sample(found, len(found)), key=lambda kind: (kind != MIXED, kind in IN_ROWS, RARE[kind].common))
+    most = _KINDS_LARGE_S if secret_inputs.bytes_of_a_call() >= _LARGE else _KINDS_S
+    begin = time.monotonic()
+    for number, kind in enumerate(kinds):
+        if number and time.monotonic() - begin > most:
+            secret_inputs.remark(f"limited: of {len(kinds)} kinds of rare inputs {number} were tried, for want of time")
+            return
+        seed = secret_inputs.sets[0].seed if RARE[kind].before else None
+        drawn = draw_set(ask, secret_inputs, variants=[kind, kind + ONE, GIVEN], seed=seed)
+        if drawn.variant != GIVEN:
+            yield drawn
+        del drawn
 
 
 def draw_more_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:

@@ -11,7 +11,7 @@ which variant), `verify/inputs/input_ranges.py`, `verify/reference/expected_outp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     with_ties,
 )
 from stitchcuda.verify.inputs.integer_values import SMALLEST
+from stitchcuda.verify.inputs.rare_values import ONE, RARE, draw
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
 from stitchcuda.verify.messages.shared_tensors import flat_parts, without_float8
@@ -80,6 +81,7 @@ _MEANINGS: dict[str, str] = {
     "nudged": "inputs that differ by little from those of the call before",
 }
 _AS_SHOWN = InputRanges()
+_NOWHERE: Mapping[str, Tensor] = {}
 _SCALE = 8.0
 _OUTLIER = 64.0
 _HEADROOM = 0.5                            # outputs above this share of the dtype's largest number are near overflow
@@ -91,11 +93,14 @@ _FEWER = 0.25                              # for parameters; inputs are varied o
 def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: InputRanges = _AS_SHOWN) -> Any | None:
     """Returns the arguments with other values or another layout; None if the variant changes nothing.
 
-    `variant`: a `Variant`, or one with `MASKS_AS_GIVEN` and then `BEYOND` at its end, each if wanted. `generator`: best on
-    their device. `ranges`: what else may be done to them. Tensors that share memory still do in the result.
+    `variant`: a kind of rare values, a `Variant`, or one with `MASKS_AS_GIVEN` and then `BEYOND` at its end, each if wanted.
+    `generator`: best on their device. `ranges`: what else may be done to them. Tensors that share memory still do in the
+    result.
     """
     if variant == GIVEN:
         return arguments
+    if is_rare(variant):
+        return draw(arguments, variant, generator, ranges)
     beyond, variant = variant.endswith(BEYOND), variant.removesuffix(BEYOND)
     alone, plain = variant.endswith(MASKS_AS_GIVEN), variant.removesuffix(MASKS_AS_GIVEN)
     if beyond and (plain in LIKE_ANOTHER or not ranges.free):
@@ -135,8 +140,15 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
     return result if changed[0] else None
 
 
+def is_rare(variant: str) -> bool:
+    """Whether it is a kind of `verify/inputs/rare_values.py`."""
+    return variant.removesuffix(ONE) in RARE
+
+
 def describe(variant: str) -> str:
     """Says what a variant's inputs are, such as "inputs with large values"."""
+    if is_rare(variant):
+        return RARE[variant.removesuffix(ONE)].meaning
     plain = variant.removesuffix(BEYOND).removesuffix(MASKS_AS_GIVEN)
     return _MEANINGS.get(plain, f"inputs {plain}") + variant.removeprefix(plain)
 
@@ -289,18 +301,24 @@ def _outlier(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def why_unsuitable(
-    expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None, *, constant: bool = False
-) -> str:
+    expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None, *, constant: bool = False,
+    infinite: Mapping[str, Tensor] = _NOWHERE,
+) -> str:  # fmt: skip
     """Says why programs cannot be judged by the reference's outputs for a variant, or "".
 
-    The outputs must be finite, not near overflow (an honest program may overflow a little earlier) and not constant, unless
-    `constant`. Their own error must not be far above `usual`, the `relative_error` of the inputs as given: on an
-    ill-conditioned call an honest program would be refused.
+    The outputs must be finite, except where those of the inputs as given are infinite too (`infinite`), not near overflow (an
+    honest program may overflow a little earlier) and not constant, unless `constant`. Their own error must not be far above
+    `usual`, the `relative_error` of the inputs as given: on an ill-conditioned call an honest program would be refused.
     """
     for name, own in expected.items():
         if not own.dtype.is_floating_point or own.numel() == 0:
             continue
-        if not is_finite(own) or not is_finite(exact[name]):
+        if (places := infinite.get(name)) is not None and own.shape == places.shape:
+            both = own, exact[name]
+            if any(bool(torch.isnan(value).any()) or not torch.equal(torch.isinf(value), places) for value in both):
+                return "it does not stay finite, or infinite in the same places"
+            own = own.masked_fill(places, 0.0)
+        elif not is_finite(own) or not is_finite(exact[name]):
             return "it does not stay finite"
         least, most = map(float, torch.aminmax(own if own.dtype is torch.float32 else own.double()))
         if max(-least, most) > _HEADROOM * torch.finfo(own.dtype).max:
@@ -350,16 +368,27 @@ def why_worse(found: dict[str, OutputSummary], usual: dict[str, OutputSummary], 
 
 
 def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
-    """The largest relative error in norm among the reference's outputs, against float64; inf if it is not finite."""
+    """The largest relative error in norm among the reference's outputs, against float64; inf if it is not finite. Where both
+    have the same infinity, there is none."""
     worst = 0.0
     for name, own in expected.items():
         if own.dtype.is_floating_point and own.numel():
             error, size = [], []
             for given, true in zip(flat_parts(own), flat_parts(exact[name]), strict=True):
-                error.append(float((given.double() - true.double()).norm()))
-                size.append(float(true.double().norm()))
+                given, true = given.double(), true.double()
+                same = torch.isinf(true) & (given == true)
+                if bool(same.any()):
+                    given, true = given.masked_fill(same, 0.0), true.masked_fill(same, 0.0)
+                error.append(float((given - true).norm()))
+                size.append(float(true.norm()))
             worst = max(worst, math.hypot(*error) / math.hypot(*size) if any(size) else 0.0)
     return worst if math.isfinite(worst) else math.inf
+
+
+def infinities(exact: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The places of infinities in each output that has any."""
+    floats = ((name, value) for name, value in exact.items() if value.is_floating_point() and not is_finite(value))
+    return {name: torch.isinf(value) for name, value in floats}
 
 
 def is_finite(tensor: Tensor) -> bool:

@@ -21,8 +21,8 @@ from stitchcuda.counts import counted
 from stitchcuda.state import MOST_STEPS, CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, wide_bounds
-from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, NUDGED, describe
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, wide_bounds
+from stitchcuda.verify.inputs.variants import GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
 from stitchcuda.verify.messages.program_requests import CallWork, Step
@@ -81,12 +81,12 @@ def check(
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
                 break
         for given in others if not reasons else ():
-            allowed = secret_inputs.bounds_of([*secret_inputs.sets[:seeds], given])
-            if given.variant == NUDGED:
+            allowed = bounds_with(secret_inputs, seeds, given)
+            if given.seed == judged[0].seed:  # it repeats this set in part
                 trial.call(judged[0], same_addresses=False)
             _, reasons = trial.compare(given, trial.call(given, same_addresses=False), allowed)
             if reasons:
-                where = "" if given.variant in (BLANK, FULL, NUDGED) else "at another size that its shape guard allows, "
+                where = "at another size that its shape guard allows, " if given.variant == GIVEN else ""
                 reasons = [f"{where}{reason}{_variant(given)}" for reason in reasons]
                 break
             del given

@@ -37,6 +37,8 @@ def read_compared(name: str, args: Sequence[Any]) -> list[tuple[int, tuple[float
     tensors = [place for place, argument in enumerate(args) if isinstance(argument, Tensor)]
     if "embedding_bag" in name:            # its last argument is the row that is left out, -1 for none
         return [(1, (float(args[-1]),))] if isinstance(args[-1], int) and args[-1] > 0 else []
+    if name == "searchsorted" and len(args) > 1 and isinstance(args[1], Tensor):
+        return [(1, _finite(_numbers(args[0])))]
     if name in _KNOWN:
         return [(place, _KNOWN[name]) for place in tensors]
     return [(0, values)] if tensors[:1] == [0] and (values := _first_compared(name, args)) else []

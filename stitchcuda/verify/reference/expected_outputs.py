@@ -18,10 +18,12 @@ from torch.utils._pytree import tree_leaves
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
+from stitchcuda.verify.compare.bound import Measure
 from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, OtherCalls
-from stitchcuda.verify.inputs.input_ranges import InputRanges
+from stitchcuda.verify.inputs.input_ranges import InputRanges, list_tensors
+from stitchcuda.verify.inputs.rare_values import ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
@@ -32,7 +34,7 @@ from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import Comparisons
 from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
-from stitchcuda.verify.reference.range_search import search_ranges
+from stitchcuda.verify.reference.range_search import search_ranges, stands_rounding
 from stitchcuda.verify.reference.reference import Reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
 
@@ -55,12 +57,16 @@ class ExpectedOutputs:
         self._reference, self._state, self._precision, self._device = reference, state, precision, device
         self._blocks, self._comparisons = blocks, comparisons
         self.ranges: InputRanges | None = None
+        self._errors: dict[str, Measure] = {}    # the reference's own on inputs as given
+        self._infinite: dict[str, torch.Tensor] = {}  # where outputs for them are
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
 
     def expect(self, request: requests.Expect) -> requests.Expected:
         self._state.use(request.state)
         skipped: list[str] = []
         variant, arguments, expected, exact, generators = self._draw_variant(request, skipped)
+        if variant == variants.GIVEN and not request.sizes:
+            self._infinite = variants.infinities(exact)
         usual = variants.relative_error(expected, exact) if variant == variants.GIVEN else 0.0
         tensors: list[torch.Tensor] = []
         try:
@@ -72,10 +78,16 @@ class ExpectedOutputs:
             structure, tensors, expected, exact, variant=variant, seed=request.seed, draw_seed=self._draw_seed(request),
             generators=generators,
         )
+        if variant == variants.GIVEN and not request.sizes:
+            self._errors = dict(zip(made.names, made.measures, strict=True))
         skipped += self.ranges.notes if self.ranges else ()
         if self._on_cpu:
             skipped.append("limited: float64 was computed on the CPU, because the GPU's memory does not suffice")
         return requests.Expected(made, usual, tuple(skipped))
+
+    def find_rare_kinds(self, request: requests.FindRareKinds) -> requests.RareKinds:
+        tensors = list_tensors(self._reference.inputs(request.seed))
+        return requests.RareKinds(tuple(name for name, kind in RARE.items() if any(map(kind.suits, tensors))))
 
     def _draw_variant(
         self, request: requests.Expect, skipped: list[str]
@@ -87,19 +99,22 @@ class ExpectedOutputs:
         if others and request.beyond and self.ranges is None:
             self.ranges = self._find_ranges(request)
         ranges = self.ranges if request.beyond and self.ranges else InputRanges()
-        alike = [variant for variant in others if variant.startswith(variants.LIKE_ANOTHER)]
-        wider = [variant.removesuffix(variants.BEYOND) + variants.BEYOND for variant in others]
+        alike = [variant for variant in others if variants.is_rare(variant) or variant.startswith(variants.LIKE_ANOTHER)]
+        wider = [variant.removesuffix(variants.BEYOND) + variants.BEYOND for variant in others if variant not in alike]
         for variant in dict.fromkeys([*alike, *wider, *others]):
             generator = torch.Generator(self._device).manual_seed(request.seed + 1)
             arguments = variants.vary(given, variant, generator, ranges)
             if arguments is None:
                 continue                   # nothing to vary this way
-            made = self.compute_or_say(arguments, request.usual, draw_seed, constant=variant == variants.BLANK)
+            rare = variants.is_rare(variant)
+            made = self.compute_or_say(arguments, request.usual, draw_seed, constant=rare or variant == variants.BLANK)
             if not isinstance(made, str) and tuple(made[0]) != request.names:
                 made = "it returns or writes other tensors"
+            if rare and not isinstance(made, str) and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
+                made = "rounding decides what it returns"
             if not isinstance(made, str):
                 return variant, arguments, *made
-            if not variant.endswith(variants.BEYOND):
+            if not rare and not variant.endswith(variants.BEYOND):
                 skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
         with self.explained(*given):
             arguments = variants.resize(given, request.sizes)
@@ -120,13 +135,25 @@ class ExpectedOutputs:
             return found if isinstance(found, str) else found[:2]
 
         def rerun(arguments: Any) -> Outputs:
-            (args, kwargs), drawn = arguments, None if draw_seed is None else RandomDraws(draw_seed)
-            return run_in_precision(reference.module, args, kwargs, self._precision, self._device, drawn)
+            return self._rerun(arguments, draw_seed)
 
         generator = torch.Generator(self._device).manual_seed(request.seed + 1)
         module = reference.module
         state = dict(module.named_parameters()) | dict(module.named_buffers())
         return search_ranges(judge, rerun, lambda: reference.inputs(next(seeds)), generator, state)
+
+    def _rerun(self, arguments: Any, draw_seed: int | None) -> Outputs:
+        (args, kwargs), drawn = arguments, None if draw_seed is None else RandomDraws(draw_seed)
+        return run_in_precision(self._reference.module, args, kwargs, self._precision, self._device, drawn)
+
+    def _stands_rounding(
+        self, variant: str, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None,
+        generator: torch.Generator,
+    ) -> bool:  # fmt: skip
+        centred = not RARE[variant.removesuffix(ONE)].offset
+        return stands_rounding(
+            lambda: self._rerun(arguments, draw_seed), *made[:2], self._errors, generator, centred=centred
+        )
 
     def compute_or_say(
         self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False
@@ -137,7 +164,7 @@ class ExpectedOutputs:
             made = self._compute(*arguments, draw_seed=draw_seed)
         except Exception as error:
             return self._why(error)
-        return variants.why_unsuitable(*made[:2], usual, constant=constant) or made
+        return variants.why_unsuitable(*made[:2], usual, constant=constant, infinite=self._infinite) or made
 
     def _why(self, error: Exception) -> str:
         """Says that the reference raises this. Raises it itself where the GPU's memory did not suffice."""

@@ -57,18 +57,7 @@ def search_ranges(
         found = judge(arguments, constant=constant)
         if isinstance(found, str) or (not constant and why_worse(summarise(found[0]), usual, fewer=_FEWER)):
             return False
-        expected, exact = found
-        try:
-            with RoundingNoise(generator):
-                noisy = rerun(arguments)
-        except Exception as error:         # as where a rounded value is an index
-            if is_out_of_memory(error):
-                raise
-            return False
-        return noisy.keys() == expected.keys() == errors.keys() and all(
-            bound.judge(name, noisy[name].to(own.device), own, exact[name], _allow(own, exact[name], errors[name])).ok
-            for name, own in expected.items()
-        )
+        return stands_rounding(lambda: rerun(arguments), *found, errors, generator)
 
     ranges = find_ranges(draw, RangeTests(
         stands, is_sturdy, lambda arguments: is_sturdy(arguments, constant=True),
@@ -78,6 +67,26 @@ def search_ranges(
     ), generator, seen.uses())  # fmt: skip
     of_state = {name: tuple(values.values()) for name, values in seen.compared.items() if isinstance(name, str)}
     return replace(ranges, ties=ties, compared_state=of_state)
+
+
+def stands_rounding(
+    rerun: Callable[[], Outputs], expected: Outputs, exact: Outputs, usual: Mapping[str, bound.Measure],
+    generator: torch.Generator, *, centred: bool = True,
+) -> bool:  # fmt: skip
+    """Whether the reference's outputs stay as near to float64 as programs' must be where its operators round otherwise.
+    `rerun`: the reference's outputs for the arguments, once more. `usual`: its own errors on inputs as given.
+    `centred`: whether it may have operators that centre values inside."""
+    try:
+        with RoundingNoise(generator) as noise:
+            noisy = rerun()
+    except Exception as error:             # as where a rounded value is an index
+        if is_out_of_memory(error):
+            raise
+        return False
+    return (centred or not noise.centres) and noisy.keys() == expected.keys() == usual.keys() and all(
+        bound.judge(name, noisy[name].to(own.device), own, exact[name], _allow(own, exact[name], usual[name])).ok
+        for name, own in expected.items()
+    )
 
 
 def _measure(expected: Outputs, exact: Outputs) -> dict[str, bound.Measure]:

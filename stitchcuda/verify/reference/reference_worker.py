@@ -71,6 +71,7 @@ class ReferenceWorker:
             requests.CaptureReference: self.capture,
             requests.Renew: self.renew,
             requests.Expect: lambda request: self._outputs.expect(request),
+            requests.FindRareKinds: lambda request: self._outputs.find_rare_kinds(request),
             requests.Reweigh: lambda request: self._outputs.reweigh(request),
             requests.ExpectTurned: lambda request: self._outputs.expect_turned(request),
             ExpectRow: lambda request: self._outputs.expect_row(request),

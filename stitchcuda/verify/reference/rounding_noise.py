@@ -34,14 +34,17 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches a call of the reference. `generator`: of the noise, on the reference's device."""
+    """Watches a call of the reference. `generator`: of the noise, on the reference's device. `centres`: whether an operator ran
+    that centres values inside."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()                 # type: ignore[no-untyped-call]
         self._generator = generator
+        self.centres = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.removeprefix("aten::")
+        self.centres |= name.startswith(("var", "std")) or ("_norm" in name and not name.startswith(("linalg", "_fused_rms")))
         if ("norm" in name or name.startswith(("var", "std"))) and args and _takes_noise(args[0]) and not name.endswith("_"):
             args = (self._with_noise_of_its_own(args[0]), *args[1:])
         held = {_address(leaf) for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
