@@ -19,7 +19,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     values_around,
     with_compared,
     with_constant_rows,
-    with_large_values,
+    with_grown_integers,
     with_nonfinite,
     with_rows_of_zeros,
     with_ties,
@@ -234,9 +234,10 @@ def test_nonfinite_values_are_few() -> None:
 def test_integers_grow_so_that_their_sum_exceeds_32_bits() -> None:
     x = torch.randint(1, 1000, (4, 256))
     assert can_grow(x)
-    made = with_large_values(x, torch.Generator().manual_seed(0))
+    made = with_grown_integers(x, torch.Generator().manual_seed(0), 2**30)
     assert int(made.max()) <= 2**30
     assert bool((made.sum(-1) > 2**31).all())
+    assert {2, 8} <= set((made // x).flatten().tolist())
     for tensor in (torch.randint(2, (4, 64)), torch.arange(64), torch.randn(4, 64)):
         assert not can_grow(tensor)
 
@@ -342,7 +343,7 @@ def test_inputs_of_zeros_are_tried(tmp_path: Path, result: str, blank: bool) -> 
     ask = asking(tmp_path / "again", source(result, "[torch.randn(32, 24)]"))
     made = secret_inputs.draw(ask)
     secret_inputs.extend(ask, made, 1)
-    drawn = [given for given in secret_inputs.draw_rare(ask, made) if not variants.is_rare(given.variant)]
+    drawn = [given for given in secret_inputs.draw_rare(ask, made) if given.variant in ("blank", "nudged")]
     assert [given.variant for given in drawn] == (["blank", "nudged"] if blank else ["nudged"])
     assert not any(bool(unpack(given.inputs, "cpu")[0].any()) for given in drawn if given.variant == "blank")
 
@@ -352,9 +353,11 @@ def test_full_masks_and_small_changes_are_tried(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x.masked_fill(~mask, 0.0)", given, names="x, mask"))
     made = secret_inputs.draw(ask)
     secret_inputs.extend(ask, made, 2)
-    _, *rare = [given for given in secret_inputs.draw_rare(ask, made) if not variants.is_rare(given.variant)]
-    first, full, nudged = (unpack(given.inputs, "cpu") for given in (made.sets[0], *rare))
+    rare = {given.variant: unpack(given.inputs, "cpu") for given in secret_inputs.draw_rare(ask, made)}
+    first, full, nudged, alike = unpack(made.sets[0].inputs, "cpu"), *(rare[name] for name in ("full", "nudged", "alike"))
     assert bool(full[1].all())
+    assert len(set(map(tuple, alike[0].tolist()))) == 2
+    assert 0 < float((rare["drifted"][0] / first[0] - 1).abs().max()) < 1e-5
     changed = (nudged[0] / first[0] - 1).abs()
     assert bool(((changed > 1e-4) & (changed < 1e-2)).all())
     assert torch.equal(nudged[1], first[1])

@@ -309,7 +309,7 @@ def test_a_program_must_be_right_with_other_parameters_once_it_is_loaded_with_th
         assert other is not None
         with bench.load(program) as loaded:
             assert loaded.trial.is_correct(bench.secret_inputs.sets[0], bench.secret_inputs.bounds(1))
-            result, found = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, other, twice=True)
+            result, found = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, [other], twice=True)
         assert (result.ok, result.notes) == (True, ("a note",))
         assert found.startswith(note)
         assert bool(found) == bool(note)
@@ -358,9 +358,10 @@ def test_a_program_must_be_right_beside_a_second_instance_and_in_other_modes(
     (program := tmp_path / "new.py").write_text(SCALED.replace("BODY", body).replace("CLASS", "ModelNew"))
     try:
         other = redraw_parameters(bench.ask, bench.secret_inputs)
+        assert other is not None
         with bench.load(program) as loaded:
             assert loaded.trial.is_correct(bench.secret_inputs.sets[0], bench.secret_inputs.bounds(1))
-            result, _ = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, other, twice=True)
+            result, _ = correctness.add_remarks(before, loaded.trial, bench.secret_inputs, 1, [other], twice=True)
     finally:
         bench.close()
     assert result.ok is not bool(reason)

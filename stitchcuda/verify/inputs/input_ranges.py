@@ -43,6 +43,10 @@ _SLOTS = 2**22                             # the most elements that may take a v
 _CONSTANT = 10                             # so many octaves below the root mean square lies the value of constant rows
 _HUGE = 8192.0, 1024.0, 128.0, 85.0, 48.0, 24.0  # the first that the reference stands; of float32, e^89 overflows
 _WIDE = 2**30                              # of integers that grow
+_REACHES: tuple[Callable[[Tensor], int], ...] = (  # the largest that an integer grows to: the first that the reference stands
+    lambda tensor: 2**36 if tensor.dtype is torch.int64 else _WIDE, lambda _: _WIDE,
+    lambda tensor: 8 * int(tensor.abs().max()), lambda tensor: 2 * int(tensor.abs().max()),
+)
 
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 
@@ -54,7 +58,8 @@ class InputRanges:
     `free`: the values may leave the range that get_inputs() shows. `zeros`, `small`, `constant`: rows may be zero, many times
     smaller, or of one small value. `tied`: the largest and smallest values may be there several times. `blank`: all values may
     be zero. `nonfinite`: values may be these; `compared`: likewise, as it compares with them. `large`: all values may be
-    larger, or some integers; `huge`: by number, a value as large as a few of its floats become. `full`: masks may leave nothing
+    larger, or some whole numbers; `huge`: by number, a value as large as a few of its floats become; `grown`: a value up to
+    which some of its integers grow. `full`: masks may leave nothing
     out. `compared_state`: by name, values with which it compares a parameter's or buffer's own. `uses`: of integers. `ties`: an
     operator tells equal values apart, or integers are among the outputs. `still`: true where an element keeps its value.
     `notes`: on what stays as it is.
@@ -71,6 +76,7 @@ class InputRanges:
     compared: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     large: frozenset[int] = frozenset()
     huge: Mapping[int, float] = field(default_factory=dict)
+    grown: Mapping[int, int] = field(default_factory=dict)
     compared_state: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     uses: IntegerUses = UNUSED
     ties: bool = False
@@ -176,8 +182,18 @@ def find_ranges(
     small = find(data, lambda tensor, _: with_small_rows(tensor, generator), tests.stands)
     settings = [number for number in narrow if is_setting(tensors[number])]
     low = [number for number in data if root_mean_square(tensors[number]) < 1]
-    wide = [number for number, tensor in enumerate(tensors) if can_grow(tensor) and number not in {*uses.indices, *uses.read}]
-    large = find([*settings, *low, *wide], lambda tensor, _: with_large_values(tensor, generator), tests.stands)
+    fixed = {*uses.indices - uses.bounded, *uses.read}
+    wide = [number for number, tensor in enumerate(tensors) if can_grow(tensor) and number not in fixed]
+    long = [number for number in wide if _is_long(tensors[number])]
+    few = [number for number in wide if number not in long]
+    large = find([*settings, *low, *few], lambda tensor, _: with_large_values(tensor, generator), tests.stands)
+    grown: dict[int, int] = {}
+    for reach in _REACHES:
+        def grow(tensor: Tensor, _: int, reach: Callable[[Tensor], int] = reach) -> Tensor:
+            return with_grown_integers(tensor, generator, reach(tensor))
+
+        left = [number for number in long if number not in grown]
+        grown.update({number: reach(tensors[number]) for number in find(left, grow, tests.stands)})
     huge: dict[int, float] = {}
     for most in _HUGE:
         def make_huge(tensor: Tensor, _: int, most: float = most) -> Tensor:
@@ -209,7 +225,7 @@ def find_ranges(
     held = [number for number in sorted(still) if bool((tensors[number] == 0).any())]
     notes = tuple(_describe_limits(given, held, sorted({*narrow} - free)))
     rows = zeros, small, constant, tied, blank, full
-    return InputRanges(free, *rows, nonfinite, compared, large, huge, uses=uses, still=still, notes=notes)
+    return InputRanges(free, *rows, nonfinite, compared, large, huge, grown, uses=uses, still=still, notes=notes)
 
 
 def _describe_limits(given: Any, held: Sequence[int], bound: Sequence[int]) -> Iterator[str]:
@@ -410,20 +426,35 @@ def can_grow(tensor: Tensor) -> bool:
 
 def with_large_values(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Returns the tensor scaled to a root mean square of 8, if it is below 1. All rows, since near a zero crossing a large row
-    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times. One of four integers grows so
-    far that the largest reaches 2^30, or becomes any that fits into 8 or 16 bits; one of four whole floats grows 64 times."""
+    holds values as small as those of another, with larger errors. A setting grows 2.5 to 8 times. One of four integers becomes
+    any that fits into 8 or 16 bits; one of four whole floats grows 64 times."""
     if is_setting(tensor):
         return tensor * (2.5 + 5.5 * float(torch.rand((), generator=generator, device=generator.device)))
     if can_grow(tensor):
         some = torch.rand(tensor.shape, generator=generator, device=generator.device).to(tensor.device) < 1 / 4
-        if tensor.is_floating_point() or tensor.itemsize >= 4:
-            times = 64 if tensor.is_floating_point() else _WIDE // int(tensor.abs().max())
-            return torch.where(some, tensor * times, tensor)
+        if tensor.is_floating_point():
+            return torch.where(some, tensor * 64, tensor)
         most = torch.iinfo(tensor.dtype)
         drawn = torch.randint(most.min, most.max + 1, tensor.shape, generator=generator, device=generator.device)
         return torch.where(some, drawn.to(tensor.device, tensor.dtype), tensor)
     size = root_mean_square(tensor)
     return like(tensor, tensor.detach() * (_LARGE / size)) if 0 < size < 1 else tensor
+
+
+def _is_long(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() and tensor.itemsize >= 4
+
+
+def with_grown_integers(tensor: Tensor, generator: torch.Generator, most: int) -> Tensor:
+    """Returns the tensor with one of four integers grown so far that the largest reaches `most`, half of these to twice and
+    half to eight times their size only where that is less."""
+    drawn = torch.rand(tensor.shape, generator=generator, device=generator.device).to(tensor.device)
+    times = most // int(tensor.abs().max())
+    made = torch.where(drawn < 1 / 8, tensor * times, tensor)
+    for turn, less in enumerate((2, 8)):
+        here = (drawn >= (2 + turn) / 16) & (drawn < (3 + turn) / 16)
+        made = torch.where(here, tensor * min(less, times), made)
+    return made
 
 
 def with_huge_values(tensor: Tensor, generator: torch.Generator, most: float) -> Tensor:

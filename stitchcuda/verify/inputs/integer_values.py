@@ -28,18 +28,20 @@ _MOST_KEYS = 2**24                         # random numbers for drawing distinct
 
 @dataclass(frozen=True)
 class IntegerUses:
-    """How a reference uses its inputs, by their number (see `replace_numbered`).
+    """How a reference uses its inputs, by their number (see `replace_numbered`), and its buffers of integers, by their name.
 
-    `indices`: inputs that some operator other than arithmetic takes. `read`: those whose values the host reads. `places`: those
-    that name places to write to. `ignored`: the label that a loss leaves out. `sizes`: the rows of the smallest table that an
-    index is of, if all are known.
+    `indices`: those that some operator other than arithmetic takes. `bounded`: of these, those that only come there through an
+    operator that limits them, such as a remainder. `read`: those whose values the host reads. `places`: those that name places
+    to write to. `ignored`: the label that a loss leaves out. `sizes`: the rows of the smallest table that an index is of, if
+    all are known.
     """
 
-    indices: frozenset[int] = frozenset()
-    read: frozenset[int] = frozenset()
-    places: frozenset[int] = frozenset()
-    ignored: Mapping[int, int] = field(default_factory=dict)
-    sizes: Mapping[int, int] = field(default_factory=dict)
+    indices: frozenset[int | str] = frozenset()
+    read: frozenset[int | str] = frozenset()
+    places: frozenset[int | str] = frozenset()
+    bounded: frozenset[int | str] = frozenset()
+    ignored: Mapping[int | str, int] = field(default_factory=dict)
+    sizes: Mapping[int | str, int] = field(default_factory=dict)
 
 
 UNUSED = IntegerUses()
@@ -103,6 +105,28 @@ def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gene
     if number in uses.ignored:
         made[uniform(given.shape) < _IGNORED] = uses.ignored[number]
     return made.to(given.dtype)
+
+
+def crowd(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Generator, *, rising: bool) -> Tensor:
+    """Returns integers of which all but one of sixteen along a line have one value, and another value is missing. `rising`:
+    changes sorted ones only, which have that value everywhere between their ends; else others only. Those whose range is not
+    one, and places to write to, are returned as they are."""
+    given = tensor.detach()
+    kept = given.is_floating_point() or given.is_complex() or given.dtype is torch.bool or given.numel() < SMALLEST
+    if kept or number in {*uses.read, *uses.places} or is_constant(given) or not given.dim():
+        return tensor
+    axis = given.dim() - 1 if rising or given.dim() == 1 else find_interchangeable_axis(given)
+    if axis is None or rising is not bool((given.long().diff(dim=-1) >= 0).all()) or (not rising and is_ordered(given)):
+        return tensor
+    lines = given.movedim(axis, -1)
+    drawn = torch.rand((3, *lines.shape), generator=generator, device=generator.device).to(given.device)
+    common = lines.gather(-1, drawn[0].argmax(-1, keepdim=True))
+    if rising:
+        made = torch.cat((lines[..., :1], common.expand_as(lines)[..., 1:-1], lines[..., -1:]), -1)
+    else:
+        missing = lines.gather(-1, drawn[1].argmax(-1, keepdim=True))
+        made = torch.where((drawn[2] < 1 / _ENDS) & (lines != missing), lines, common)
+    return made.movedim(-1, axis).contiguous()
 
 
 def _bounds(given: Tensor, *, arithmetic: bool) -> tuple[Tensor, Tensor]:

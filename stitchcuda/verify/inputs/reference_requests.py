@@ -186,6 +186,7 @@ class Renew(Request[Renewed]):
     alike: Groups = ()                     # the names of a group get the same values
     amplified: bool = False                # weights are scaled up as well
     wide_for: int | None = None            # a seed of get_inputs(): values of other magnitudes, which suit these inputs
+    far: str = ""                          # the kind of values (`verify/inputs/far_state.py`) in place of these
     usual: float = 0.0                     # for these, as in `Expect`
 
 
@@ -210,6 +211,22 @@ class Expect(Request[Expected]):
     names: tuple[str, ...] | None = None   # the outputs that a variant must have
     draw_seed: int | None = None           # for a reference that draws; None: one that follows from `seed`
     beyond: bool = True                    # whether to try values that get_inputs() never shows
+
+
+@dataclass(frozen=True)
+class RareSeeds(Answer):
+    """Seeds of torch's generators; none where draws are not rare after any."""
+
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FindRareSeeds(Request[RareSeeds]):
+    """Finds seeds after which the reference draws a rare number first, such as one below 0.001."""
+
+    given: InputSet
+    state: TensorBlock
+    begin: int                             # the least seed that is tried
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,28 @@ from typing import Any
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.verify.compare.bound import Bound, pool_measures
+from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
+from stitchcuda.verify.inputs.far_state import KINDS
 from stitchcuda.verify.inputs.rare_values import IN_ROWS, LOOSE, MIXED, ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
 from stitchcuda.verify.inputs.reseeding import WIDEST
-from stitchcuda.verify.inputs.variants import BLANK, FULL, GIVEN, MASKS_AS_GIVEN, NUDGED, SMALL, VALUES, describe, is_rare
+from stitchcuda.verify.inputs.variants import (
+    ALIKE,
+    BLANK,
+    CROWDED,
+    DRIFTED,
+    FULL,
+    GIVEN,
+    MASKS_AS_GIVEN,
+    NUDGED,
+    ONE_RUN,
+    RARE_DRAWS,
+    SMALL,
+    VALUES,
+    describe,
+    is_rare,
+)
 from stitchcuda.verify.messages.tensor_block import TensorBlock
 from stitchcuda.verify.processes.worker import WorkerFailed
 
@@ -36,6 +52,8 @@ _LARGER = 2                                # another size is at most this many t
 _KINDS_S, _KINDS_LARGE_S = 6.0, 0.3        # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
+_LITTLE, _MOST_S = 2**26, 4.0              # bytes of a call of which all kinds of parameters are tried, for so many seconds
+_CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
 _random = secrets.SystemRandom()
 
 
@@ -78,6 +96,7 @@ class SecretInputs:
     amplified: bool = False                # weights were scaled up, for outputs that depend on the inputs
     alike: Groups = ()                     # parameters of one group have equal values (verify/ablation/state_mismatch.py)
     usual: float = 0.0                     # the reference's own error on inputs as given, relative in norm
+    kind: str = ""                         # of parameters that are far from the constructor's (`verify/inputs/far_state.py`)
     beyond: bool = True                    # whether values that get_inputs() never shows may be tried: a crash ends that
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # block order of a first call, simulated
     sets: list[InputSet] = field(default_factory=list)
@@ -232,6 +251,14 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
+def redraw_all(ask: Ask, secret_inputs: SecretInputs) -> list[SecretInputs]:
+    """Parameters of other magnitudes, then such that are far from the constructor's: those that the reference stands."""
+    first = redraw_parameters(ask, secret_inputs)
+    others = [first] if first else []
+    redraw_far(ask, secret_inputs, others)
+    return others
+
+
 def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | None:
     """Draws parameters of other magnitudes, as far as the reference stands them, and answers the first set's seed with them;
     None if parameters cannot be varied."""
@@ -257,11 +284,42 @@ def wide_bounds(secret_inputs: SecretInputs, other: SecretInputs) -> dict[str, B
     intermediate values, and so their rounding, may be larger by so much. Small elements and slices have no limits of their
     own: a row of zeros can make a slice constant, which a norm then divides by nearly nothing."""
     given = [*secret_inputs.sets, *other.sets]
-    bounds = other.bounds_of([input_set for input_set in given if input_set.names == other.sets[0].names])
-    return {
-        name: Bound(max_relative=WIDEST * bound.max_relative, norm_relative=WIDEST * bound.norm_relative)
-        for name, bound in bounds.items()
-    }
+    sets = [input_set for input_set in given if input_set.names == other.sets[0].names]
+    other.bounds_of(sets)
+    by_output = zip(sets[0].names, zip(*(input_set.measures for input_set in sets), strict=True), strict=True)
+    return {name: widest(measures) for name, measures in by_output}
+
+
+def widest(measures: Sequence[Measure], times: float = WIDEST) -> Bound:
+    """So many times what the reference's errors allow, for the output as a whole."""
+    usual = pool_measures(measures)
+    return Bound(max_relative=times * usual.max_relative, norm_relative=times * usual.norm_relative)
+
+
+def redraw_far(ask: Ask, secret_inputs: SecretInputs, others: list[SecretInputs]) -> None:
+    """Appends parameters of each kind that is far from the constructor's, in random order, for as long as that takes little
+    time: of a large reference one kind takes the place of the other magnitudes in half of all checks."""
+    first, until = secret_inputs.sets[0], time.monotonic() + _MOST_S
+    terms = (tuple(sorted(secret_inputs.kept)), secret_inputs.alike, secret_inputs.amplified)
+    usual = _CONDITIONED * max(secret_inputs.usual, _LEAST_ERROR)
+    large = secret_inputs.bytes_of_a_call() > _LITTLE
+    for kind in _random.sample(list(KINDS), 1 if large else len(KINDS)):
+        if not (_random.random() < 1 / 2 if large else time.monotonic() < until):
+            return
+        try:
+            made = ask(requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=usual, far=kind))
+            other = replace(secret_inputs, state=made.state, notes=[], sets=[], kind=kind)
+            for variants in ([GIVEN], [*SMALL, GIVEN]) if made.varied and not large else ([GIVEN],) if made.varied else ():
+                other.sets.append(draw_set(ask, other, seed=first.seed, variants=variants))
+        except BadInput as error:          # such as an index out of range, which ends the whole process on a GPU
+            if isinstance(error, ReferenceLost) and error.late:
+                raise
+            secret_inputs.remark(f"limited: parameters of one kind ({KINDS[kind].what}) were not tried: {error}")
+            return
+        if other.sets and large:
+            others[:] = [other]
+        elif other.sets:
+            others.append(other)
 
 
 def bounds_with(secret_inputs: SecretInputs, seeds: int, given: InputSet) -> dict[str, Bound]:
@@ -280,18 +338,25 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
     """Yields input sets of which programs may think that they do not occur, where the reference stands them: zeros everywhere,
     since a guard may look at all values at once; masks that leave nothing out; values that differ by little from those of
     the first set, unless a call takes much memory; and the kinds of `verify/inputs/rare_values.py`, in random order, as far as
-    time allows: it includes that of the calls of a program, between two sets."""
+    time allows: it includes that of the calls of a program, between two sets. Small references also get integers that are
+    nearly all one, rows that are alike, values that differ by less, and random draws that are rare."""
     first = secret_inputs.sets[0]
     wanted: list[tuple[str, int | None]] = [(BLANK, None)]
     if not all(fact.floating for fact in first.input_facts):
         wanted.append((FULL, None))
     if any(fact.floating for fact in first.input_facts) and secret_inputs.bytes_of_a_call() < _MUCH:
         wanted.append((NUDGED, first.seed))
+    if secret_inputs.bytes_of_a_call() < _LITTLE:
+        wanted += [(CROWDED, None), (ONE_RUN, None), (ALIKE, None), (DRIFTED, first.seed)]
     for variant, seed in wanted:
         drawn = draw_set(ask, secret_inputs, variants=[variant, GIVEN], seed=seed)
         if drawn.variant == variant:
             yield drawn
         del drawn                          # it may be gigabytes
+    if first.draw_seed is not None and secret_inputs.bytes_of_a_call() < _LITTLE:
+        for rare in ask(requests.FindRareSeeds(first, secret_inputs.state, secrets.randbits(31))).seeds:
+            drawn = draw_set(ask, secret_inputs, variants=[GIVEN], seed=first.seed, draw_seed=rare)
+            yield replace(drawn, variant=RARE_DRAWS)
     yield from _draw_rare_kinds(ask, secret_inputs)
 
 

@@ -30,6 +30,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     rows_sum_to_one,
     with_compared,
     with_constant_rows,
+    with_grown_integers,
     with_huge_values,
     with_large_values,
     with_nonfinite,
@@ -37,7 +38,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     with_small_rows,
     with_ties,
 )
-from stitchcuda.verify.inputs.integer_values import SMALLEST
+from stitchcuda.verify.inputs.integer_values import SMALLEST, crowd
 from stitchcuda.verify.inputs.rare_values import ONE, RARE, draw
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
@@ -45,12 +46,19 @@ from stitchcuda.verify.messages.shared_tensors import flat_parts, without_float8
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
-    "sorted", "repeated", "outlier", "non-contiguous", "blank", "full", "nudged",
+    "sorted", "repeated", "outlier", "non-contiguous", "blank", "full", "nudged", "crowded", "one run", "alike", "drifted",
+    "rare draws",
 ]  # fmt: skip
 GIVEN: Variant = "as given"
 BLANK: Variant = "blank"
 FULL: Variant = "full"
 NUDGED: Variant = "nudged"
+CROWDED: Variant = "crowded"
+ONE_RUN: Variant = "one run"
+ALIKE: Variant = "alike"
+DRIFTED: Variant = "drifted"
+RARE_DRAWS: Variant = "rare draws"         # of inputs as given
+_WHOLE: tuple[Variant, ...] = (BLANK, FULL, NUDGED, CROWDED, ONE_RUN, ALIKE, DRIFTED, RARE_DRAWS)
 SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. All are moderate, because the error bound assumes well-conditioned calls."""
@@ -58,7 +66,7 @@ _REARRANGING: tuple[Variant, ...] = ("patchwork", "exchanged", "touched", "sorte
 # These also reorder masks, labels and rows of probabilities, whose values must stay.
 MASKS_AS_GIVEN = ", masks as given"        # ends the name of a variant of these that does not reorder them
 BEYOND = ", outside of the range of get_inputs()"  # ends the name of a variant that uses `InputRanges.free`
-LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous", BLANK, FULL, NUDGED)  # no others are drawn
+LIKE_ANOTHER: tuple[Variant, ...] = ("exchanged", "touched", "non-contiguous", *_WHOLE)  # no others are drawn
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
 _MEANINGS: dict[str, str] = {
@@ -79,6 +87,11 @@ _MEANINGS: dict[str, str] = {
     "blank": "inputs that are zero everywhere",
     "full": "masks that leave nothing out",
     "nudged": "inputs that differ by little from those of the call before",
+    "crowded": "inputs with integers that are nearly all alike",
+    "one run": "inputs with sorted integers in one long run: other segments are empty",
+    "alike": "inputs whose rows are nearly all alike",
+    "rare draws": "random draws of which the first one is rare",
+    "drifted": "inputs that differ by 1/131072 from those of the call before",
 }
 _AS_SHOWN = InputRanges()
 _NOWHERE: Mapping[str, Tensor] = {}
@@ -122,6 +135,12 @@ def vary(arguments: Any, variant: str, generator: torch.Generator, ranges: Input
             other = _spread_out(tensor)
         elif plain == NUDGED:
             other = _nudged(tensor, generator)
+        elif plain == DRIFTED:
+            other = _drifted(tensor)
+        elif plain in (CROWDED, ONE_RUN):
+            other = crowd(tensor, number, ranges.uses, generator, rising=plain == ONE_RUN)
+        elif plain == ALIKE:
+            other = ranges.hold(number, tensor, _alike(tensor, generator)) if number in ranges.zeros else tensor
         else:
             free = beyond and number in ranges.free
             if plain == "patchwork" and number in ranges.large and is_setting(tensor):
@@ -173,6 +192,7 @@ def _change_rows(tensor: Tensor, plain: str, number: int, ranges: InputRanges, g
         tensor = with_small_rows(tensor, generator) if number in ranges.small else tensor
         tensor = with_ties(tensor, generator) if number in ranges.tied else tensor
         tensor = with_rows_of_zeros(tensor, generator) if number in ranges.zeros else tensor
+        tensor = with_grown_integers(tensor, generator, reach) if (reach := ranges.grown.get(number)) else tensor
         tensor = with_huge_values(tensor, generator, most) if (most := ranges.huge.get(number)) else tensor
         tensor = with_compared(met, generator, tensor) if (met := ranges.compared.get(number)) else tensor
         values = ranges.nonfinite.get(number)
@@ -210,7 +230,11 @@ def _permute(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _scaled_up(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    return x.sqrt() if kind == "unit" else x * _SCALE
+    """Makes values large; those in [0, 1] in half of the indices of the first axis nearly 1, as gates are that keep all."""
+    if kind != "unit":
+        return x * _SCALE
+    nearly = torch.rand(x.shape[:1] + (1,) * (x.dim() - 1), generator=generator, device=generator.device).to(x.device) < 1 / 2
+    return torch.where(nearly, x ** (1 / 64), x.sqrt())
 
 
 def _scaled_down(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
@@ -439,3 +463,20 @@ def _nudged(tensor: Tensor, generator: torch.Generator) -> Tensor:
     steps = torch.randint(7, 13, (*tensor.shape[:-1], 1), generator=generator, device=generator.device).to(tensor.device)
     exponents = steps.double() if tensor.itemsize > 2 else torch.full_like(steps, 6, dtype=torch.float64)
     return like(tensor, tensor.detach().double() * (1 - 2.0**-exponents))
+
+
+def _drifted(tensor: Tensor) -> Tensor:
+    """Returns the tensor with its values smaller by 2^-17; one of 16 bits as it is."""
+    fixed = find_domain(tensor) in ("fixed", "permuted") or tensor.itemsize < 4
+    return tensor if fixed else like(tensor, tensor.detach().double() * (1 - 2.0**-17))
+
+
+def _alike(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns the tensor with one index of its first axis longer than 1 in place of all but one of 32 others."""
+    axis = next((axis for axis, length in enumerate(tensor.shape) if length > 2), None)
+    if axis is None or find_domain(tensor) == "fixed":
+        return tensor
+    order = torch.randperm(tensor.shape[axis], generator=generator, device=generator.device).to(tensor.device)
+    chosen = torch.arange(len(order), device=tensor.device)
+    chosen[order[len(order) // 32 :]] = order[-1]
+    return like(tensor, tensor.detach().index_select(axis, chosen))

@@ -30,6 +30,7 @@ from stitchcuda.verify.messages.shared_tensors import memory_of
 
 _MOST_COMPARED = 4096                      # pairs of tensors whose memory overlaps
 INFERENCE = "an inference tensor"          # a mark of outputs
+POOLED = "a part of one memory with an earlier call's output"  # another mark, of programs only
 LARGER = "a small part of the memory that it keeps alive"  # another mark
 _MUCH_LARGER, _LITTLE = 16, 2**12          # times its size, which is counted as so many bytes at least
 _TINY = 5e-324                             # no more than zero where denormal numbers are flushed
@@ -133,6 +134,8 @@ def output_marks(tensor: torch.Tensor) -> list[str]:
         "a tensor that requires gradients": tensor.requires_grad and type(tensor) is not torch.nn.Parameter,
         INFERENCE: tensor.is_inference(),
         "a tensor with attributes of its own": bool(object.__getattribute__(tensor, "__dict__")),
+        "a tensor with torch's negative bit set": tensor.is_neg(),
+        "a tensor with torch's conjugate bit set": tensor.is_conj(),
         "a tensor whose elements lie on one another": _folded(tensor),
         LARGER: tensor.untyped_storage().nbytes() > _MUCH_LARGER * max(tensor.numel() * tensor.element_size(), _LITTLE),
     }

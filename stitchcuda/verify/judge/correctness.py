@@ -20,6 +20,7 @@ from typing import Any
 from stitchcuda.counts import counted
 from stitchcuda.state import MOST_STEPS, CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.far_state import KINDS
 from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, wide_bounds
 from stitchcuda.verify.inputs.variants import GIVEN, describe
@@ -161,14 +162,15 @@ def _one_line(text: str) -> str:
 
 
 def add_remarks(
-    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, other: SecretInputs | None, *, twice: bool
+    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, others: Sequence[SecretInputs], *, twice: bool
 ) -> tuple[CheckResult, str]:
-    """Adds notes on a correct program: does it accept inputs in another memory layout, and the parameters of `other` after its
-    first calls? These come last, since its worker may die of them. Returns also a note where it is wrong with these parameters,
-    which is true if a new worker is right with them (`check_anew`). `twice`: whether memory holds a second instance, beside
-    which it must stay right. Last come other modes of torch's gradients.
+    """Adds notes on a correct program: does it accept inputs in another memory layout, and the first of `others`, parameters,
+    after its first calls? These come last, since its worker may die of them. Returns also a note where it is wrong with these
+    parameters, which is true if a new worker is right with them (`check_anew`). `twice`: whether memory holds another instance,
+    beside which it must stay right, and new ones with the rest of `others`. Last come other modes of torch's gradients.
     """
     bounds, done, note = secret_inputs.bounds(seeds), 0, ""
+    other = others[0] if others else None
     wrong: list[str] = []
     last, allowed = (other, wide_bounds(secret_inputs, other)) if other is not None else (secret_inputs, bounds)
     try:
@@ -182,6 +184,10 @@ def add_remarks(
                 trial.remark(remark)
             if twice and not note:
                 wrong = trial.try_second_instance(secret_inputs, other, allowed)
+            for far in others[1:] if twice and not note else ():
+                if not wrong:
+                    last, allowed = far, wide_bounds(secret_inputs, far)
+                    wrong = [f"{_with(far)}, {reason}" for reason in trial.try_new_instance(far, allowed)]
         if not note and not wrong:
             wrong = trial.try_modes(last.sets[0], allowed, secret_inputs.sets[1 % len(secret_inputs.sets)])
     except WorkerFailed as failure:
@@ -194,18 +200,26 @@ def add_remarks(
 def check_anew(
     result: CheckResult, trial: Trial, program: Path, secret_inputs: SecretInputs, other: SecretInputs, note: str
 ) -> CheckResult:
-    """Loads a correct program into the new worker of `trial` with the parameters of `other`, and calls it once. Adds `note` if
+    """Loads a correct program into the new worker of `trial` with the parameters of `other`, and calls it. Adds `note` if
     it is right there: it only keeps what it loaded first. Else it is refused: it is right with some parameters only."""
+    reasons: list[str] = []
     try:
         trial.load(program)
-        given = other.sets[0]
-        reasons = trial.compare(given, trial.call(given, same_addresses=False), wide_bounds(secret_inputs, other))[1]
+        for given in other.sets:
+            found = trial.compare(given, trial.call(given, same_addresses=False), wide_bounds(secret_inputs, other))[1]
+            reasons = reasons or found
     except WorkerFailed as failure:
-        found = failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds)
-        return found.model_copy(update={"reasons": tuple(f"{_OTHER}, {reason}" for reason in found.reasons)})
+        failed = failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds)
+        return failed.model_copy(update={"reasons": tuple(f"{_with(other)}, {reason}" for reason in failed.reasons)})
     if not reasons:
-        return result.model_copy(update={"notes": (*result.notes, note)})
-    return result.model_copy(update={"ok": False, "reasons": tuple(f"{_OTHER}, {reason}" for reason in reasons)})
+        notes = result.notes if note in result.notes else (*result.notes, note)
+        return result.model_copy(update={"notes": notes})
+    return result.model_copy(update={"ok": False, "reasons": tuple(f"{_with(other)}, {reason}" for reason in reasons)})
+
+
+def _with(other: SecretInputs) -> str:
+    """The parameters of a call, for a sentence."""
+    return f"with parameters far from the constructor's ({KINDS[other.kind].what})" if other.kind else _OTHER
 
 
 def _refuse_traced(work: RecordedWork) -> list[str]:

@@ -26,7 +26,7 @@ from stitchcuda.verify.inputs.secret_inputs import (
     draw_other_sizes,
     draw_rare,
     read_free_sizes,
-    redraw_parameters,
+    redraw_all,
 )
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.judge import caught_failures, correctness
@@ -121,8 +121,10 @@ class ProgramCheck:
                 result, note = self._add_remarks(result)
             first_worker.close()
             self._resources.wait_for_memory(self._secret_inputs)
-            if note and (other := self._again.result()):
-                result = self._ask_anew(result, other, note)
+            most = 1 if self._resources.is_large(self._secret_inputs) else None
+            for other in self._again.result()[:most] if note else ():
+                if result.ok:
+                    result = self._ask_anew(result, other, note)
             if result.ok:
                 result = self._ask_for_state(result)
             if self._fresh and result.ok:
@@ -135,7 +137,7 @@ class ProgramCheck:
         resources, worker, secret_inputs = self._resources, self._worker, self._secret_inputs
         completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, self._seeds))
         self._again = resources.background.ask(
-            lambda: redraw_parameters(resources.ask, secret_inputs) if self._fresh and self._trial.state else None
+            lambda: redraw_all(resources.ask, secret_inputs) if self._fresh and self._trial.state else []
         )
         if resources.is_large(secret_inputs):  # the reference runs before the program takes memory
             with self._asking("inputs"):

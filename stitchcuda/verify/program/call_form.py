@@ -13,7 +13,7 @@ from typing import Any
 
 from stitchcuda.verify.inputs.reference_requests import CallHabits, InputSet
 from stitchcuda.verify.inputs.secret_inputs import shorten_list
-from stitchcuda.verify.integrity.call_effects import INFERENCE, LARGER
+from stitchcuda.verify.integrity.call_effects import INFERENCE, LARGER, POOLED
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.program_requests import Called
 
@@ -85,7 +85,9 @@ def _shared_outputs(habits: CallHabits, names: tuple[str, ...], called: Called) 
             if name not in habits.lent:
                 yield f"{name} is the memory of {what}, which the reference's is not: return a copy"
     for name, marks in zip(names, called.marks, strict=False):
-        for mark in (mark for mark in marks if mark not in _LIMITS and (name, mark) not in set(map(tuple, habits.marks))):
+        excused = {*_LIMITS, *(mark for other, mark in habits.marks if other == name)}
+        excused |= {POOLED} if name in habits.lent else set()
+        for mark in (mark for mark in marks if mark not in excused):
             yield f"{name} is {mark[:_MOST_NAMED]}, which the reference's is not: return a plain tensor"
 
 

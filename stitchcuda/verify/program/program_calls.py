@@ -33,7 +33,7 @@ from stitchcuda.verify.integrity.byte_traffic import (
     poison_as,
     poison_cached,
 )
-from stitchcuda.verify.integrity.call_effects import CallEffects, generators_digest, output_marks, overlapping
+from stitchcuda.verify.integrity.call_effects import POOLED, CallEffects, generators_digest, output_marks, overlapping
 from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
 from stitchcuda.verify.messages import gpu_memory, wire
 from stitchcuda.verify.messages.program_requests import (
@@ -137,6 +137,7 @@ class ProgramCalls:
         own = loaded_runtime.take_bytes() if self.target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
         held = request.hold and (self.target != "cuda" or gpu_memory.holds_again(memory_before))
+        marks = [[*output_marks(tensor), *([POOLED] if self._is_pooled(tensor) else [])] for tensor in outputs]
         if request.hold:
             self._held = (structure, [alias(tensor) for tensor in outputs]) if held else (None, [])
         written = self._write(request, structure, copies, given)
@@ -144,7 +145,7 @@ class ProgramCalls:
         called = Called(
             **vars(written), failed_launch=failed_launch, caught=caught, settings=settings,
             tampered=[*recorder.reasons, *_intrusions(traffic)],
-            **self._find_shared(outputs, given), marks=[output_marks(tensor) for tensor in outputs],
+            **self._find_shared(outputs, given), marks=marks,
             module_changed=effects.module_changed(), arguments_changed=effects.arguments_changed(),
             written_back=[names[place] for place in effects.written()], generators=generators_digest(),
             generators_moved=effects.generators_moved(), held=held,
@@ -171,6 +172,12 @@ class ProgramCalls:
             host_bytes=touched + recorder.total("read"),
             steps=recorder.steps[:MOST_STEPS],
         )
+
+    def _is_pooled(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies beside an output of the earlier call that is held, in one memory."""
+        address = tensor.untyped_storage().data_ptr()
+        beside = [held for held in self._held[1] if held.data_ptr() != tensor.data_ptr()]
+        return address != 0 and any(held.untyped_storage().data_ptr() == address for held in beside)
 
     def _find_shared(self, outputs: list[torch.Tensor], given: list[torch.Tensor]) -> dict[str, Any]:
         """The positions of outputs that have elements in common, with each other, with inputs or with the program's state."""

@@ -433,6 +433,30 @@ class Trial:
             return [f"with two instances of ModelNew in one process, {failure}"]
         return []
 
+    def try_new_instance(self, other: SecretInputs, bounds: dict[str, Bound]) -> list[str]:
+        """Constructs ModelNew once more, with the parameters of `other`, and calls it. Returns what is wrong, also where it
+        fails; nothing where it cannot be constructed, which `try_second_instance` notes. Raises `WorkerFailed` for tampering
+        only."""
+        try:
+            init, state = self.ask_reference(Lend((self.built.init, other.state))).blocks
+            self._worker.ask(
+                AddInstance(init=init, state=state), seconds=self._limits.start_s, doing="constructing ModelNew again"
+            )
+        except WorkerFailed as failure:
+            if failure.kind == "tampering":
+                raise
+            return []
+        self._called, self._secret_inputs = 0, other
+        try:
+            for given in other.sets:
+                if wrong := self.compare(given, self.call(given, same_addresses=False), bounds)[1]:
+                    return wrong
+        except WorkerFailed as failure:
+            if failure.kind == "tampering":
+                raise
+            return [str(failure)]
+        return []
+
     def try_modes(self, given: InputSet, bounds: dict[str, Bound], before: InputSet) -> list[str]:
         """Calls the program with gradients enabled and in inference mode, on the inputs `before` and then on `given`, of which
         the values are compared. These should be the last calls: what it makes of its state in inference mode cannot be written

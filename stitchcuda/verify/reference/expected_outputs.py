@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
+from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Measure
 from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
@@ -25,6 +26,7 @@ from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, Othe
 from stitchcuda.verify.inputs.input_ranges import InputRanges, list_tensors
 from stitchcuda.verify.inputs.rare_values import ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.inputs.secret_inputs import widest
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.shared_tensors import group_by_memory
@@ -37,6 +39,7 @@ from stitchcuda.verify.reference.random_draws import RandomDraws
 from stitchcuda.verify.reference.range_search import search_ranges, stands_rounding
 from stitchcuda.verify.reference.reference import Reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
+from stitchcuda.verify.reference.rounding_noise import RoundingNoise
 
 _MOST_JOINED = 4                           # ways to give one tensor for two inputs that are tried
 
@@ -166,6 +169,22 @@ class ExpectedOutputs:
             return self._why(error)
         return variants.why_unsuitable(*made[:2], usual, constant=constant, infinite=self._infinite) or made
 
+    def rounding_decides(self, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None) -> bool:
+        """Whether the last bits of each operator's result decide what the reference returns: with others it is too far from
+        float64, though by an eighth of what programs may be with other parameters. `made`: as `compute_or_say` returns it."""
+        (args, kwargs), drawn = arguments, None if draw_seed is None else RandomDraws(draw_seed)
+        expected, exact, _ = made
+        try:
+            with RoundingNoise(torch.Generator(self._device).manual_seed(0)):
+                noisy = run_in_precision(self._reference.module, args, kwargs, self._precision, self._device, drawn)
+        except Exception as error:         # as where a rounded value is an index
+            self._why(error)
+            return True
+        allowed = {name: widest([bound.measure_error(own, exact[name])], 1.0) for name, own in expected.items()}
+        return noisy.keys() != expected.keys() or not all(
+            bound.judge(name, noisy[name].to(own.device), own, exact[name], allowed[name]).ok for name, own in expected.items()
+        )
+
     def _why(self, error: Exception) -> str:
         """Says that the reference raises this. Raises it itself where the GPU's memory did not suffice."""
         if is_out_of_memory(error):
@@ -173,6 +192,13 @@ class ExpectedOutputs:
         problem = f"it raises {type(error).__name__}"
         self.check_alive(problem)
         return problem
+
+    def find_rare_seeds(self, request: requests.FindRareSeeds) -> requests.RareSeeds:
+        self._state.use(request.state)
+        _, args, kwargs = self.arguments(request.given)
+        drawn = RandomDraws(request.begin)
+        run_in_precision(self._reference.module, args, kwargs, self._precision, self._device, drawn)
+        return requests.RareSeeds(drawn.rare_seeds())
 
     def reweigh(self, request: requests.Reweigh) -> requests.Reweighed:
         self._state.use(request.state)

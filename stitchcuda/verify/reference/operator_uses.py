@@ -47,6 +47,7 @@ _ARITHMETIC = frozenset((
     "transpose", "tril", "triu", "true_divide", "trunc", "unbind", "unfold", "_unsafe_view", "unsqueeze",
     "upsample_nearest2d", "var", "view", "where", "zeros_like",
 ))  # fmt: skip
+_LIMITING = frozenset(("remainder", "clamp_max", "minimum", "bitwise_and"))
 _CASTS = frozenset(("_to_copy", "to", "clone", "copy", "detach", "alias", "lift_fresh", "set"))
 _WRITES = ("scatter", "index_put", "index_copy", "index_fill", "index_add", "index_reduce", "put")
 _LOSSES = frozenset(("nll_loss_forward", "nll_loss2d_forward"))
@@ -67,17 +68,21 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._open = _Memory()             # of places that may be those of any of equal values
         self._floats = _Memory()           # that holds an input's own floats
         self._uses_open = False
-        self._indices: set[int] = set()
-        self._read: set[int] = set()
-        self._places: set[int] = set()
-        self._ignored: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}   # of the smallest table that an input is an index of; 0: unknown
+        self._indices: set[int | str] = set()
+        self._unlimited: set[int | str] = set()  # of these, those that no operator limits
+        self._read: set[int | str] = set()
+        self._places: set[int | str] = set()
+        self._ignored: dict[int | str, int] = {}
+        self._sizes: dict[int | str, int] = {}  # of the smallest table that an input is an index of; 0: unknown
         self._as_given: set[int] = set()   # addresses of memory that holds an input's values themselves
         self._held: list[torch.UntypedStorage] = []  # so that no other tensor gets their memory
-        self._inputs: dict[int, frozenset[int]] = {}  # by the address of a tensor's memory: whose values it holds
+        self._inputs: dict[int, frozenset[int | str]] = {}  # by the address of a tensor's memory: whose values it holds
+        self._limited: set[int] = set()    # addresses of memory whose values an operator limits
         for name, tensor in state.items():
             if tensor.is_floating_point():
                 self._floats.add(tensor, name)
+            elif not tensor.is_complex():
+                self._follow(tensor, frozenset((name,)))
         for number, tensor in enumerate(list_tensors(arguments)):
             if holds_whole_numbers(tensor):
                 self._follow(tensor, frozenset((number,)), as_given=True)
@@ -87,7 +92,8 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def uses(self) -> IntegerUses:
         """What was seen until now."""
         sizes = {number: size for number, size in self._sizes.items() if size}
-        kinds = (frozenset(self._indices), frozenset(self._read), frozenset(self._places))
+        bounded = frozenset(self._indices - self._unlimited)
+        kinds = (frozenset(self._indices), frozenset(self._read), frozenset(self._places), bounded)
         return IntegerUses(*kinds, dict(self._ignored), sizes)
 
     def leaves_ties_open(self, outputs: Mapping[str, Tensor]) -> bool:
@@ -119,7 +125,8 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for made in pytree.tree_leaves(result):
                 if isinstance(made, Tensor) and (not made.is_floating_point() or casts):
                     view = self._holds_as_given(made) and (not in_place or name == "set_")
-                    self._follow(made, numbers, as_given=copy or view)
+                    limited = _limits(name, args) or (casts and bool(sources) and all(map(self._is_limited, sources)))
+                    self._follow(made, numbers, as_given=copy or view, limited=limited or self._is_limited(made))
         return result
 
     def _note_compared(self, name: str, args: Any) -> None:
@@ -138,37 +145,47 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if number is not None and isinstance(result, Tensor):
             self._floats.add(result, number)
 
-    def _note(self, name: str, args: Any, numbers: frozenset[int]) -> None:
+    def _note(self, name: str, args: Any, numbers: frozenset[int | str]) -> None:
         if name == "_local_scalar_dense":
             self._read |= numbers
         elif name in _LOSSES:
             self._indices |= numbers
+            self._unlimited |= numbers
             self._ignored.update(dict.fromkeys(self._numbers([args[1]]), int(args[4])))
             self._limit(args[1], args[0].shape[min(1, args[0].dim() - 1)], numbers)
         elif name.rstrip("_") not in _ARITHMETIC:
             self._indices |= numbers
+            found = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor) and not leaf.is_floating_point()]
+            self._unlimited |= self._numbers(tensor for tensor in found if not self._is_limited(tensor))
             index, size = _index_and_size(name, args)
             self._limit(index, size, numbers)
             if name.startswith(_WRITES) and not _adds_up(name, args):
                 self._places |= numbers
 
-    def _limit(self, index: Tensor | None, size: int, numbers: frozenset[int]) -> None:
+    def _limit(self, index: Tensor | None, size: int, numbers: frozenset[int | str]) -> None:
         """Notes that inputs are an index of a table of `size` rows, if `index` holds their own values."""
-        known = size if index is not None and self._holds_as_given(index) and self._numbers([index]) == numbers else 0
-        for number in numbers:
+        inputs = frozenset(number for number in numbers if isinstance(number, int))
+        known = size if index is not None and self._holds_as_given(index) and self._numbers([index]) == inputs else 0
+        for number in inputs:
             self._sizes[number] = min(self._sizes.get(number, known), known)
 
     def _holds_as_given(self, tensor: Tensor) -> bool:
         return tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in self._as_given
 
-    def _follow(self, tensor: Tensor, numbers: frozenset[int], *, as_given: bool = False) -> None:
+    def _is_limited(self, tensor: Tensor) -> bool:
+        return tensor.layout is torch.strided and tensor.untyped_storage().data_ptr() in self._limited
+
+    def _follow(
+        self, tensor: Tensor, numbers: frozenset[int | str], *, as_given: bool = False, limited: bool = False
+    ) -> None:
         if tensor.layout is torch.strided and tensor.numel():
             self._held.append(storage := tensor.untyped_storage())
             address = storage.data_ptr()
             self._inputs[address] = self._inputs.get(address, frozenset()) | numbers
             (self._as_given.add if as_given else self._as_given.discard)(address)
+            (self._limited.add if limited else self._limited.discard)(address)
 
-    def _numbers(self, tensors: Iterable[Tensor]) -> frozenset[int]:
+    def _numbers(self, tensors: Iterable[Tensor]) -> frozenset[int | str]:
         """The inputs whose values these tensors hold."""
         plain = (tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel())
         found = [self._inputs.get(tensor.untyped_storage().data_ptr(), frozenset()) for tensor in plain]
@@ -202,6 +219,11 @@ def _tests_for_nonfinite(name: str, args: Any) -> bool:
     if name not in COMPARE or len(args) != 2:
         return False
     return args[0] is args[1] or (isinstance(args[1], float) and math.isinf(args[1]))
+
+
+def _limits(name: str, args: Any) -> bool:
+    """Whether an operator keeps whole numbers below a plain number, or below the values of another tensor."""
+    return name.rstrip("_") in _LIMITING or (name.rstrip("_") == "clamp" and len(args) > 2 and args[2] is not None)
 
 
 def _adds_up(name: str, args: Any) -> bool:

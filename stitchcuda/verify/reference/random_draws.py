@@ -26,6 +26,8 @@ _DRAWING = frozenset({
     "_standard_gamma", "_sample_dirichlet", "native_dropout", *_FILLING, *(f"{name}_" for name in _FILLING),
 })  # fmt: skip
 """Operators whose result is what they draw (of native_dropout: its mask)."""
+_EVEN = frozenset(("rand", "rand_like", "uniform_"))
+_MOST_RARE, _SEEDS = 64, 2**13             # numbers of a first draw for which so many seeds are tried
 
 
 def generator_states() -> list[Tensor]:
@@ -56,6 +58,19 @@ class RandomDraws:
         with _Recorder(self.names, self._values):
             yield
         self.generators = generators_digest()
+
+    def rare_seeds(self) -> tuple[int, ...]:
+        """Two seeds, of very many, after which the recorded call's first draw holds the least and the largest number; none
+        where it draws many numbers first, or not evenly."""
+        if not self.names or self.names[0] not in _EVEN or not 0 < self._values[0].numel() <= _MOST_RARE:
+            return ()
+        first, seeds = self._values[0], range(self._seed, self._seed + _SEEDS)
+        ends = []
+        for seed in seeds:
+            seed_generators(seed)
+            ends.append(torch.stack(torch.rand(first.shape, dtype=first.dtype, device=first.device).aminmax()))
+        low, high = torch.stack(ends).unbind(1)
+        return seeds[int(low.argmin())], seeds[int(high.argmax())]
 
     def replay(self) -> ReplayedDraws:
         """Returns what gives another call the recorded draws."""

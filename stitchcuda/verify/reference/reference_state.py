@@ -6,6 +6,7 @@ Where to look next: `verify/inputs/reseeding.py` (how values are drawn), `verify
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns
+from stitchcuda.verify.inputs.integer_values import IntegerUses
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
 from stitchcuda.verify.inputs.reseeding import (
     Freedom,
@@ -34,8 +37,9 @@ from stitchcuda.verify.reference.blocks import Blocks
 _NONE: Freedom = "none"
 _FREEDOMS: tuple[Freedom, ...] = ("any", "same signs")
 _WIDE, _WITH_ZEROS = 1, 2                  # values of other magnitudes, and some zeros among them; none: near those that it has
-_NEAR: Mapping[str, int] = MappingProxyType({})
+_NEAR: Mapping[str, float] = MappingProxyType({})
 _TRIES = 8                                 # for each of the two: a try takes a call in float64 too
+_FEW_TRIES = 3                             # for each strength of a kind of values far from the constructor's
 _MUCH = 6                                  # times a state; with less room on the GPU the original is kept on the host
 
 Outputs = dict[str, OutputSummary]
@@ -65,6 +69,7 @@ class ReferenceState:
         self._why_near = ""
         self._compared: Mapping[str, Sequence[float]] = {}
         self._counts = False               # whether counters get other values in `widen`
+        self._facts: Mapping[str, BufferFacts] = {}  # of whole numbers, for values far from the constructor's
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns the tensors that the module has now, by name."""
@@ -143,8 +148,54 @@ class ReferenceState:
             why = f"as the reference {self._why_near} with others"
             yield f"limited: parameters only near the constructor's values, {why}: {shorten_list(near)}"
 
+    def go_far(self, request: Renew, usual: Outputs, call: Call, facts: Mapping[str, BufferFacts]) -> bool:
+        """Gives the module values of the kind `request.far`, after `renew`, each tensor of the largest strength that the
+        reference stands, as far as few tries show. Returns whether any has such values. `call`: as for `widen`."""
+        kind, self._facts, found = KINDS[request.far], facts, dict[str, float]()
+        may = [name for name, value in self._original.items() if concerns(kind, value, self._freedom[name])]
+        random.Random(request.seed).shuffle(may)
+        for strength in kind.strengths:
+            left = [name for name in may if name not in found and self._gets_others(request, name, strength)]
+
+            def stands(names: Sequence[str], strength: float = strength, before: dict[str, float] = found) -> bool:
+                return not self._fails(request, self._freedom, usual, call, {**before, **dict.fromkeys(names, strength)})
+
+            found = {**found, **dict.fromkeys(find_standing(left, stands, _FEW_TRIES), strength)}
+        self._draw(request, self._freedom, found)
+        return bool(found)
+
+    def buffer_facts(self, outputs: Mapping[str, torch.Tensor], uses: IntegerUses | None) -> dict[str, BufferFacts]:
+        """How the reference uses its tensors of whole numbers. `outputs`: of a call with the constructor's values. `uses`: what
+        was seen; None: everything may be an index."""
+        changed = [name.removeprefix("buffer:") for name in outputs if name.startswith("buffer:")]
+        lengths = tuple(length for name in changed if name in self._original for length in self._original[name].shape)
+        found = {}
+        for name, value in self._original.items():
+            if not (value.is_floating_point() or value.is_complex()):
+                after = outputs.get(f"buffer:{name}", value)
+                steps = (after.to(value.device).long() - value.long()).flatten()
+                alike = steps.numel() > 0 and is_constant(steps)
+                index = uses is None or name in uses.indices - uses.bounded
+                read = uses is None or name in uses.read
+                found[name] = BufferFacts(index, read, int(steps[0]) if alike else 0, lengths)
+        return found
+
+    def _gets_others(self, request: Renew, name: str, strength: float) -> bool:
+        """Whether a tensor gets other values of a kind; floats always do."""
+        value = self._original[name].to(self._device)
+        if value.is_floating_point() or name in request.keep:
+            return name not in request.keep
+        drawn = self._drawn_far(request, name, value, strength, torch.Generator(self._device).manual_seed(request.seed))
+        return not torch.equal(drawn, value)
+
+    def _drawn_far(
+        self, request: Renew, name: str, value: torch.Tensor, strength: float, generator: torch.Generator
+    ) -> torch.Tensor:
+        facts = self._facts.get(name, BufferFacts())
+        return KINDS[request.far].change(Draw(value, self._freedom[name], generator, facts), strength)
+
     def _fails(
-        self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call, widths: Mapping[str, int] = _NEAR
+        self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call, widths: Mapping[str, float] = _NEAR
     ) -> str:
         """Draws values, and says how the reference fails with them, or ""."""
         self._draw(request, freedom, widths)
@@ -175,15 +226,18 @@ class ReferenceState:
             yield f"limited: buffers of masks and integers keep the constructor's values: {shorten_list(fixed)}"
 
     @torch.no_grad()
-    def _draw(self, request: Renew, freedom: Mapping[str, Freedom], widths: Mapping[str, int] = _NEAR) -> None:
-        """Gives the module new values, tensor by tensor, since all of them may be half of the GPU's memory."""
+    def _draw(self, request: Renew, freedom: Mapping[str, Freedom], widths: Mapping[str, float] = _NEAR) -> None:
+        """Gives the module new values, tensor by tensor, since all of them may be half of the GPU's memory. `widths`: how far
+        from their own, for a request of a kind its strength."""
         state, parameters, keep = self.tensors(), self._parameter_names(), set(request.keep)
         grouped = {name: torch.empty(0) for group in request.alike for name in group}
         self._key = ""
         for number, (name, value) in enumerate(self._original.items()):
             generator = torch.Generator(self._device).manual_seed(request.seed + number)
             drawn = value.to(self._device)
-            if width := widths.get(name, 0):
+            if (width := widths.get(name, 0)) and request.far:
+                drawn = self._drawn_far(request, name, drawn, width, generator)
+            elif width:
                 drawn = widen(drawn, freedom[name], generator, zeros=width == _WITH_ZEROS)
                 if value.numel() == 1 and name not in parameters:
                     drawn = self._recounted(value.to(self._device), drawn, generator)

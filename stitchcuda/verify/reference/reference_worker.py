@@ -72,6 +72,7 @@ class ReferenceWorker:
             requests.Renew: self.renew,
             requests.Expect: lambda request: self._outputs.expect(request),
             requests.FindRareKinds: lambda request: self._outputs.find_rare_kinds(request),
+            requests.FindRareSeeds: lambda request: self._outputs.find_rare_seeds(request),
             requests.Reweigh: lambda request: self._outputs.reweigh(request),
             requests.ExpectTurned: lambda request: self._outputs.expect_turned(request),
             ExpectRow: lambda request: self._outputs.expect_row(request),
@@ -183,6 +184,8 @@ class ReferenceWorker:
         def call_wide() -> dict[str, variants.OutputSummary] | str:
             draw_seed = draw_seeds.seed_for_inputs(seed) if reference.draws else None
             found = self._outputs.compute_or_say((args, kwargs), request.usual, draw_seed)
+            if request.far and not isinstance(found, str) and self._outputs.rounding_decides((args, kwargs), found, draw_seed):
+                found = "it is decided by rounding"
             if isinstance(found, str):
                 return found.removeprefix("it ").replace("its output becomes", "has an output that becomes")
             return variants.summarise(found[0])
@@ -190,8 +193,15 @@ class ReferenceWorker:
         notes: tuple[str, ...] = ()
         if not set(request.keep) >= self._state.tensors().keys():
             with self._outputs.explained(args, kwargs):
-                usual = variants.summarise(run(reference.module, args, kwargs))
+                outputs = run(reference.module, args, kwargs)
+            usual = variants.summarise(outputs)
+            uses = self._outputs.ranges.uses if self._outputs.ranges else None
+            facts = self._state.buffer_facts(outputs, uses) if request.far else {}
+            del outputs
             notes = tuple(self._state.renew(request, usual, call))
+            if request.far:
+                varied = self._state.go_far(request, usual, call_wide, facts)
+                return requests.Renewed(self._state.packed(self.blocks), varied)
             if request.wide_for is not None:
                 ranges = self._outputs.ranges
                 zeros, compared = ranges is not None and not ranges.ties, ranges.compared_state if ranges else {}
