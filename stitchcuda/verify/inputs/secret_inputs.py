@@ -52,7 +52,7 @@ _LARGER = 2                                # another size is at most this many t
 _KINDS_S, _KINDS_LARGE_S = 6.0, 0.3        # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
-_LITTLE, _MOST_S = 2**26, 4.0              # bytes of a call of which all kinds of parameters are tried, for so many seconds
+_LITTLE, _MOST_S = 2**26, 12.0             # bytes of a call of which all kinds of parameters are tried, for so many seconds
 _CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
 _random = secrets.SystemRandom()
 
