@@ -392,6 +392,7 @@ IN_ROWS = frozenset((
     "large few", "largest few", "unlike", "nearly empty", "like the row before", "whole", "tiny",
 ))  # fmt: skip
 """The kinds that rows of `MIXED` have."""
+FAR = ("first far", "middle far", "last far")
 
 RARE: dict[str, Kind] = {
     MIXED: Kind("inputs with rows of rare kinds: nearly empty, tiny, nearly alike, with a few large or "

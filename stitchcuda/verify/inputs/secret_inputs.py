@@ -23,7 +23,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.far_state import KINDS
-from stitchcuda.verify.inputs.rare_values import IN_ROWS, LOOSE, MIXED, ONE, RARE
+from stitchcuda.verify.inputs.rare_values import FAR, IN_ROWS, LOOSE, MIXED, ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
 from stitchcuda.verify.inputs.reseeding import WIDEST
 from stitchcuda.verify.inputs.variants import (
@@ -49,10 +49,10 @@ _TOUCHED = 3                               # this set repeats set 0 with a few e
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
 _LARGER = 2                                # another size is at most this many times the given one
-_KINDS_S, _KINDS_LARGE_S = 6.0, 0.3        # seconds for kinds of rare inputs, and where a call takes ...
+_KINDS_S, _KINDS_LARGE_S = 6.0, 2.0        # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
-_LITTLE, _MOST_S = 2**26, 12.0             # bytes of a call of which all kinds of parameters are tried, for so many seconds
+_LITTLE, _MOST_S = 2**26, 6.0             # bytes of a call of which all kinds of parameters are tried, for so many seconds
 _CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
 _random = secrets.SystemRandom()
 
@@ -361,12 +361,14 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
 
 
 def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
-    """Yields sets of the kinds: the mixed one first, then those of few inputs (masks, settings), and last what rows of the
-    mixed one hold."""
+    """Yields sets of the kinds: the mixed one first, then those with something far larger than the rest, on which parts of half
+    the width fail that are scaled together, those of few inputs (masks, settings), and last what rows of the mixed one hold."""
     if not secret_inputs.beyond:
         return
     found = ask(requests.FindRareKinds(secret_inputs.sets[0].seed)).names
-    kinds = sorted(_random.sample(found, len(found)), key=lambda kind: (kind != MIXED, kind in IN_ROWS, RARE[kind].common))
+    kinds = sorted(_random.sample(found, len(found)), key=lambda kind: (
+        kind != MIXED, kind in IN_ROWS, kind not in FAR, RARE[kind].common,
+    ))  # fmt: skip
     most = _KINDS_LARGE_S if secret_inputs.bytes_of_a_call() >= _LARGE else _KINDS_S
     begin = time.monotonic()
     for number, kind in enumerate(kinds):
