@@ -16,7 +16,7 @@ from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, des
 from stitchcuda.engineers.attempt_history import milliseconds
 from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
 from stitchcuda.state import MOST_STEPS as MOST_RECORDED
-from stitchcuda.state import CallStep
+from stitchcuda.state import CallStep, Region
 from tests.compiler.eager import captured
 from tests.compiler.test_cost import H200
 from tests.nodes.test_prediction import DEVICE, GRAPH, REGIONS
@@ -92,6 +92,28 @@ def test_nodes_stand_in_order_with_their_figures() -> None:
     assert "× 2 → gelu [512, 256] float32: 2 launches, 2.1 MB" in nodes[0]
     assert "(nothing was timed)" in text
     assert "What is left: at most " in text
+
+
+def test_a_kernel_stands_after_what_it_reads() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        turned = torch.cat((-x[:, 32:], x[:, :32]), 1)
+        return y * y + turned.cumsum(1) * turned
+
+    graph = captured(lambda x, y: y * x + forward(x, y), *(torch.empty(64, 64) for _ in range(2)))
+    regions = {region.title: region for region in partition(graph) if region.kind != "view"}
+    (summed,) = (region for title, region in regions.items() if "add" in title)
+    turned, scanned = regions["neg + cat"], regions["cumsum"]
+    assert summed.id < turned.id < scanned.id, "the sum begins first"
+
+    def order(*tasks: tuple[Region, ...]) -> list[tuple[str, ...]]:
+        kept = [PresentTask(f"task-{number}", "", served) for number, served in enumerate(tasks)]
+        found = describe_program(graph, tuple(regions.values()), kept, DEVICE, "reference", replayed=False)
+        return [node.regions for node in found.nodes]
+
+    assert order((summed,), (turned,)) == [(turned.id,), (scanned.id,), (summed.id,)]
+    both = order((summed, turned))         # one kernel cannot do both: what it cannot stand after is behind it
+    assert set(both[0]) == {summed.id, turned.id}
+    assert both[1:] == [(scanned.id,)]
 
 
 def test_a_measured_program_says_so() -> None:
