@@ -14,7 +14,7 @@ from jinja2 import UndefinedError
 
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.chat_engineer import PARAGRAPH, SENTENCE
-from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.diagnosis import describe_evidence, without_untouched
 from stitchcuda.engineers.prompt import (
     AGAIN_MOST,
     FIRST_MOST,
@@ -29,7 +29,7 @@ from stitchcuda.engineers.prompt import (
     verifier_prompt,
 )
 from stitchcuda.engineers.tokens import TokenCounter
-from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
+from stitchcuda.state import BuildResult, CheckResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
 from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, REGION, RIGHT, TASK, WRONG, assignment, brief
 
@@ -173,6 +173,12 @@ def test_coder_sees_why_the_last_draft_failed(evidence: Evidence, needed: list[s
     for wanted in [*needed, "// last draft", "first try", "Suggestion: declare xs (expected: a build)", "(attempt 1)"]:
         assert wanted in text, wanted
     assert text.count("class ModelNew: ...") == 1, "unchanged files of the draft are not repeated"
+    program = next(line for line in text.splitlines() if line.startswith("## The program now"))
+    assert program.endswith("files that your last draft changed stand further down, as it has them: edits go on from it)")
+    assert "## Your last draft (attempt 1): what you write goes on from it, not from the program now" in text
+    same = coder_prompt(assignment(last=Draft(files=PROGRAM, note="kept"), evidence=RIGHT, review=REVIEW, ordinal=1), ROOM)
+    assert "goes on from it, not from" not in same
+    assert "edits go on from it)" not in same
 
 
 def test_coder_sees_which_variant_was_faster() -> None:
@@ -223,6 +229,39 @@ def test_diagnosis_tells_resources_and_profiles() -> None:
     assert "k: 255 registers, 1024 B shared, 64 B spilled" in text
     assert "nsys: skipped (no GPU)." in text
     assert "ncu: memory throughput 31 %\n- k: 12 µs" in text
+
+
+@pytest.mark.parametrize(("ok", "seeds", "counted"), [(True, 1, True), (False, 2, True), (False, 1, False)])
+def test_launches_of_a_first_call_are_not_told_as_those_of_a_call(ok: bool, seeds: int, counted: bool) -> None:
+    """A program that replays a graph launches five times as many in its first call: it warms up, records, and replays."""
+    check = CheckResult(ok=ok, tier="simulated", seeds=seeds, own_share=0.6, vendor_share=0.4, launches=20)
+    text = describe_evidence(Evidence(build=BuildResult(ok=True), check=check, tier="simulated"))
+    assert "Shares of work: own kernels 60%, vendor libraries 40%" in text
+    assert ("20 own launches a call" in text) is counted
+
+
+def test_resources_of_kernels_that_a_draft_did_not_touch_are_left_out() -> None:
+    def usage(name: str) -> KernelUsage:
+        return KernelUsage(name=f"void (anonymous namespace)::{name}(float const*, float*)", registers=24)
+
+    old, mine = "__global__ void old_kernel() {}", "__global__ void mine_kernel() {}"
+    names = ("old_kernel<true>", "old_kernel<false>", "mine_kernel", "by_macro")
+    built = BuildResult(ok=True, kernels=tuple(map(usage, names)))
+    evidence = Evidence(build=built, tier="compiled")
+    before = PROGRAM | {"kernels/old.cu": old}
+    after = before | {"kernels/mine.cu": mine}
+    text = describe_evidence(without_untouched(evidence, before, after))
+    assert "old_kernel" not in text
+    assert "2 kernels of files that the draft did not change left out" in text
+    assert "mine_kernel(" in text
+    assert "by_macro(" in text, "no unchanged file has its name"
+    for every in (before, after | {"kernels/common.cuh": "// new"}):
+        assert without_untouched(evidence, before, every) == evidence
+    made = Draft(files=after, note="")
+    assert "old_kernel" not in verifier_prompt(assignment(program=before), made, evidence, ROOM)
+    assert "old_kernel" not in coder_prompt(assignment(program=before, last=made, evidence=evidence, ordinal=1), ROOM).split(
+        "### What the tools say of it")[1]
+    assert "old_kernel<true>(" in verifier_prompt(assignment(), Draft(files=PROGRAM, note=""), evidence, ROOM)
 
 
 def test_a_field_that_nobody_gives_is_an_error() -> None:
