@@ -444,10 +444,12 @@ def _claim(assignment: Assignment) -> str:
     if brief.present is None or not chosen or not assignment.plan.claimed or task.id in assignment.kept:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
-    most = max(0.0, most_from_task(brief.present, brief.graph, chosen, device, precision))
+    most, kernels = most_from_task(brief.present, brief.graph, chosen, device, precision)
+    most = max(0.0, most)
     if brief.program_ms is not None:       # the model does not know how fast a kept task's products are
         most = min(most, max(0.0, brief.program_ms - brief.present.floor.ms))
-    return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
+    parts = "one kernel" if kernels == 1 else counted(kernels, "kernel")
+    return f"{text}; at its best, as {parts}, it can by the cost model save {milliseconds(most)} of a call as it is now"
 
 
 def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:

@@ -54,9 +54,29 @@ def test_each_operator_is_in_one_node_and_times_add_up(owners: list[str]) -> Non
 def test_what_a_task_can_give_is_what_its_kernel_changes() -> None:
     now = described({"norm": [NORM]})
     both = described({"norm": [NORM], "gelus": [GELU]})
-    most = most_from_task(now, GRAPH, [REGIONS[GELU]], DEVICE, "reference")
+    most, kernels = most_from_task(now, GRAPH, [REGIONS[GELU]], DEVICE, "reference")
     assert most == pytest.approx(now.ms - both.ms)
-    assert most_from_task(now, GRAPH, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
+    assert kernels == 2, "a product is between the two"
+    assert most_from_task(now, GRAPH, [REGIONS[NORM]], DEVICE, "reference")[0] == pytest.approx(0), "it is served already"
+
+
+def test_at_its_best_parts_side_by_side_are_one_kernel() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.cumsum(0).chunk(2, -1)
+        return (first.sigmoid() * first.tanh()).cumsum(0) + (second.relu() - second.exp()).cumsum(1)
+
+    graph = captured(forward, torch.empty(64, 128))
+    regions = [region for region in partition(graph) if region.kind == "fusible" and "cumsum" not in region.title]
+    sides = [region for region in regions if "add" not in region.title]
+    assert len(sides) == 2
+    tasks = [PresentTask(region.id, "", (region,)) for region in sides]
+    apart = describe_program(graph, partition(graph), tasks, H200, "reference", replayed=True)
+    most, kernels = most_from_task(apart, graph, sides, H200, "reference")
+    assert kernels == 1
+    assert most > 0.2e-3, "a launch less"
+    kept = [PresentTask("both", "", tuple(sides))]
+    together = describe_program(graph, partition(graph), kept, H200, "reference", replayed=True)
+    assert together.ms == pytest.approx(apart.ms), "which kernels a kept task has is not known: no launch is taken off for it"
 
 
 def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_for_that() -> None:
@@ -64,7 +84,7 @@ def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_fo
     regions = partition(graph)
     fp32, split = (2 * 4096**3 / rate * 1e3 for rate in (51e12, 790e12 / 3))
     now = describe_program(graph, regions, (), H200, "reference", replayed=False)
-    most = most_from_task(now, graph, regions, H200, "reference")
+    most, _ = most_from_task(now, graph, regions, H200, "reference")
     assert fp32 - split < most < now.left_ms, "a product on CUDA cores could never give that"
     task = PresentTask("both", "both", tuple(regions))
     kept = describe_program(graph, regions, [task], H200, "reference", replayed=False)

@@ -112,12 +112,14 @@ def describe_program(
 
 def most_from_task(
     present: PresentProgram, graph: OpGraph, chosen: Sequence[Region], device: DeviceFacts, precision: Precision
-) -> float:
-    """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best."""
+) -> tuple[float, int]:
+    """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best, and of how many
+    kernels that is."""
     names = {region.id for region in chosen}
     others = [[region for region in task.regions if region.id not in names] for task in present.tasks]
     kernels = cost.kernels_of_tasks(graph, [*others, chosen], device, precision, best=len(others))
-    return present.ms - max(cost.call_cost(graph, kernels, device, replayed=present.replayed).ms, present.floor.ms)
+    now = max(cost.call_cost(graph, kernels, device, replayed=present.replayed).ms, present.floor.ms)
+    return present.ms - now, sum(kernel.task == len(others) for kernel in kernels)
 
 
 def _in_running_order(
