@@ -148,7 +148,7 @@ def test_coder_starts_from_the_program_and_the_region() -> None:
         'gelu = aten.gelu.default(x, approximate="tanh")  # [8, 64] float32',
         "layer_norm = aten.layer_norm.default(gelu, [64], self.norm.weight)",
         "### model_new.py\n```python\nclass ModelNew: ...",
-        "tasks in it: r07; a call takes 0.5 ms",
+        "tasks in it: r07; a call takes 0.5 ms", "those that the program passes now count",
         "- 60 % in layer_norm", "- read x once", "cp.async copies", "How the host side should look in the end: one graph",
         "Task r01: fuse gelu into layer_norm", "two launches where one is enough",
         "TVM_FFI_DLL_EXPORT_TYPED_FUNC",
@@ -410,13 +410,17 @@ def test_advice_is_for_the_target() -> None:
     regions = (REGION, linear)
     sim = planner_prompt(brief(Settings(target="sim"), regions=regions, skeletons={"tiled_product": "a product"}), ROOM)
     gpu = planner_prompt(brief(Settings(target="cuda"), regions=regions), ROOM)
-    for needed in ("dependent launches", "cuBLASLt epilogues", "[a1 | a0 | a0]", "0.56 ms instead of 2.71"):
+    for needed in ("as programmatic dependent launches", "cuBLASLt epilogues", "[a1 | a0 | a0]", "0.56 ms instead of 2.71"):
         assert needed in gpu, needed
         assert needed not in sim, needed
     for text in (sim, gpu):
         assert "11 in its convolutions on a GPU by torch's default (TF32; 24 where it has few input" in text
         assert "24 in its products" in text
     assert "tiled_product (a product)." in sim
+    refused = "dependent, cooperative or cluster launches"
+    assert refused in " ".join(sim.split())
+    assert refused not in " ".join(gpu.split())
+    assert refused in coder_prompt(assignment(brief(Settings(target="sim"))), ROOM)
     assert "few input channels (3 and 6" not in planner_prompt(brief(), ROOM)
 
 
