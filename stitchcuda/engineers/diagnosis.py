@@ -73,7 +73,9 @@ def describe_check(check: CheckResult) -> str:
         where = "(nothing ran)"
     head = f"Check {where}, {counted(check.seeds, 'secret input set')}: {'correct' if check.ok else 'NOT correct'}."
     lines = [head, *(f"- {reason}" for reason in check.reasons)]
-    lines += [_output(output) for output in sorted(check.outputs, key=lambda output: (output.ok, -_excess(output)))]
+    told = [output for output in check.outputs if output.note and any(output.note in reason for reason in check.reasons)]
+    outputs = [output for output in check.outputs if output.max_bound or output not in told]  # others say no more than a reason
+    lines += [_output(output) for output in sorted(outputs, key=lambda output: (output.ok, -_excess(output)))]
     if check.own_share or check.vendor_share or check.framework_share:
         shares = (
             f"Shares of work: own kernels {check.own_share:.0%}, vendor libraries {check.vendor_share:.0%}, "

@@ -29,7 +29,17 @@ from stitchcuda.engineers.prompt import (
     verifier_prompt,
 )
 from stitchcuda.engineers.tokens import TokenCounter
-from stitchcuda.state import BuildResult, CheckResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
+from stitchcuda.state import (
+    BuildResult,
+    CheckResult,
+    Evidence,
+    KernelUsage,
+    OutputError,
+    ProfileResult,
+    Review,
+    Settings,
+    TimingResult,
+)
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
 from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, REGION, RIGHT, TASK, WRONG, assignment, brief
 
@@ -229,6 +239,22 @@ def test_diagnosis_tells_resources_and_profiles() -> None:
     assert "k: 255 registers, 1024 B shared, 64 B spilled" in text
     assert "nsys: skipped (no GPU)." in text
     assert "ncu: memory throughput 31 %\n- k: 12 µs" in text
+
+
+def test_an_output_that_a_reason_tells_all_of_is_told_once() -> None:
+    def wrong(name: str, note: str, error: float, bound: float) -> OutputError:
+        return OutputError(
+            name=name, ok=False, note=note, max_error=error, max_bound=bound, norm_error=error, norm_bound=bound
+        )  # fmt: skip
+
+    nan, far = wrong("output", "NaN in 8 of 8 elements", 0.0, 0.0), wrong("other", "worst at [3]", 0.5, 0.1)
+    reasons = ("output NaN in 8 of 8 elements", "other: worst at [3]")
+    check = CheckResult(ok=False, tier="simulated", seeds=1, outputs=(nan, far), reasons=reasons)
+    text = describe_evidence(Evidence(build=BuildResult(ok=True), check=check))
+    assert text.count("NaN in 8 of 8") == 1
+    assert "- other: WRONG, worst error 0.5 (allowed 0.1" in text
+    unsaid = check.model_copy(update={"reasons": ("output 0 is wrong",)})
+    assert "- output: WRONG, NaN in 8 of 8 elements" in describe_evidence(Evidence(build=BuildResult(ok=True), check=unsaid))
 
 
 @pytest.mark.parametrize(("ok", "seeds", "counted"), [(True, 1, True), (False, 2, True), (False, 1, False)])
