@@ -1,15 +1,21 @@
 """Formats an attempt's evidence as text to act on: compile errors with their lines, wrong outputs with their size.
 
-Pure formatting: nothing is judged, and nothing that was measured is left out. What is too long is cut in `engineers/prompt.py`.
+Pure formatting: nothing is judged, and of what was measured only resources of kernels that a draft did not touch are left out.
+What is too long is cut in `engineers/prompt.py`.
 
 Where to look next: `state.py` (Evidence), `engineers/prompt.py` (shows this text), `engineers/tokens.py` (cuts logs).
 """
 
 from __future__ import annotations
 
-from stitchcuda.counts import counted
-from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, ProfileResult, Tier, TimingResult
+import re
 
+from stitchcuda.counts import counted
+from stitchcuda.engineers import Files
+from stitchcuda.engineers.program_excerpts import changed_files
+from stitchcuda.state import BuildResult, CheckResult, Evidence, KernelUsage, OutputError, ProfileResult, Tier, TimingResult
+
+HEADERS = (".cuh", ".h", ".hpp")
 RACE_ACCESSES = 500_000  # of a kernel in a call, among which the simulator looks for races (kMost in its access_check.h)
 
 
@@ -22,6 +28,27 @@ def describe_evidence(evidence: Evidence) -> str:
         parts.append(describe_timing(evidence.timing))
     parts += [_profile(profile) for profile in (evidence.system, evidence.kernels) if profile is not None]
     return "\n".join(part for part in parts if part)
+
+
+def without_untouched(evidence: Evidence, before: Files, after: Files) -> Evidence:
+    """Returns the evidence without the resources of kernels that are, by their names, in files of `after` only that are as in
+    `before`. Everything stays where no file or a header differs."""
+    changed = changed_files(before, after)
+    if not changed or any(path.endswith(HEADERS) for path in changed):
+        return evidence
+    touched = "\n".join(changed.values())
+    untouched = "\n".join(text for path, text in after.items() if isinstance(text, str) and path not in changed)
+
+    def is_shown(kernel: KernelUsage) -> bool:
+        names = re.findall(r"\w+(?=[<(])", kernel.name) or re.findall(r"\w+", kernel.name)
+        return any(re.search(rf"\b{name}\b", touched) for name in names) or not all(name in untouched for name in names)
+
+    build = evidence.build
+    shown = tuple(kernel for kernel in build.kernels if is_shown(kernel))
+    if len(shown) == len(build.kernels):
+        return evidence
+    note = f"{counted(len(build.kernels) - len(shown), 'kernel')} of files that the draft did not change left out"
+    return evidence.model_copy(update={"build": build.model_copy(update={"kernels": shown, "notes": (*build.notes, note)})})
 
 
 def describe_build(build: BuildResult) -> str:
@@ -46,12 +73,16 @@ def describe_check(check: CheckResult) -> str:
         where = "(nothing ran)"
     head = f"Check {where}, {counted(check.seeds, 'secret input set')}: {'correct' if check.ok else 'NOT correct'}."
     lines = [head, *(f"- {reason}" for reason in check.reasons)]
-    lines += [_output(output) for output in sorted(check.outputs, key=lambda output: (output.ok, -_excess(output)))]
+    told = [output for output in check.outputs if output.note and any(output.note in reason for reason in check.reasons)]
+    outputs = [output for output in check.outputs if output.max_bound or output not in told]  # others say no more than a reason
+    lines += [_output(output) for output in sorted(outputs, key=lambda output: (output.ok, -_excess(output)))]
     if check.own_share or check.vendor_share or check.framework_share:
-        lines.append(
+        shares = (
             f"Shares of work: own kernels {check.own_share:.0%}, vendor libraries {check.vendor_share:.0%}, "
-            f"framework {check.framework_share:.0%}; {counted(check.launches, 'own launch')} a call."
+            f"framework {check.framework_share:.0%}"
         )
+        first = not check.ok and check.seeds <= 1  # it may have been seen in its first call only, which warms up and records
+        lines.append(f"{shares}." if first else f"{shares}; {counted(check.launches, 'own launch')} a call.")
     if check.deterministic is False:
         lines.append("Two runs on the same inputs differ: it is not deterministic.")
     unchecked = (*check.notes, *describe_unchecked(check.tier)) if check.ok else check.notes

@@ -1,7 +1,8 @@
 """Finds out whether a draft failed by an error in a few lines of one file: then its coder needs that file, not the program.
 
-The compiler's log or the reason of a failed check has to name the lines. An error that the attempt before had as well is not
-taken for one: the short request did not help. It reads text only, and repairs nothing.
+The compiler's log or the reason of a failed check has to name the lines. Where a check names lines of a kernel, those of Python
+are the calls that led there; where it names a kernel without a line, they are no place to mend. An error that the attempt
+before had as well is not taken for one: the short request did not help. It reads text only, and repairs nothing.
 
 Where to look next: `engineers/prompt.py` (the request), `engineers/prompts/coder_after_error.md.j2` (its wording).
 """
@@ -19,6 +20,7 @@ from stitchcuda.state import Evidence
 MOST_LINES = 4       # different lines with errors; with more, the draft is wrong as a whole
 AROUND = 30          # lines shown above and below each error of a file that is too long to be shown whole
 _PLACE = re.compile(r"""(?P<path>[\w./-]+\.(?:cuh?|cc|cpp|h|py))(?:"?,? line |\(|:)(?P<line>\d+)""")
+_KERNEL = re.compile(r"\bsimulator: kernel \w")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ def find_local_error(assignment: Assignment) -> LocalError | None:
         return None
     text = _error_text(assignment.evidence)
     places = _places(text, assignment.last.files)
+    python = {place for place in places if place[0].endswith(".py")}
+    if places == python and _KERNEL.search(text):
+        return None
+    places = places - python or python
     paths = {path for path, _ in places}
     if len(paths) != 1 or len(places) > MOST_LINES:
         return None
@@ -71,9 +77,17 @@ def _error_text(evidence: Evidence) -> str:
 
 
 def _places(text: str, files: Files) -> set[tuple[str, int]]:
-    found = ((place["path"], int(place["line"])) for place in _PLACE.finditer(text))
-    known = ((next((path for path in files if path == named or named.endswith(f"/{path}")), ""), line) for named, line in found)
-    return {(path, line) for path, line in known if path and 1 <= line <= _length(files[path])}
+    found = ((_file_named(place["path"], files), int(place["line"])) for place in _PLACE.finditer(text))
+    return {(path, line) for path, line in found if path and 1 <= line <= _length(files[path])}
+
+
+def _file_named(named: str, files: Files) -> str:
+    """Returns the path of the file that a tool means by its path, a longer path, or its bare name where one file has it; ""
+    for any other."""
+    if exact := next((path for path in files if path == named or named.endswith(f"/{path}")), ""):
+        return exact
+    same = [path for path in files if path.endswith(f"/{named}")]
+    return same[0] if len(same) == 1 else ""
 
 
 def _length(text: str | bytes) -> int:

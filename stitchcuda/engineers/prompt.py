@@ -32,7 +32,7 @@ from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.chat import Message
-from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.diagnosis import describe_evidence, without_untouched
 from stitchcuda.engineers.error_bounds import error_bounds
 from stitchcuda.engineers.folding import fold_lines, shorten_line
 from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
@@ -234,6 +234,9 @@ def _coder(assignment: Assignment, budget: PromptBudget, claim: str) -> str:
     room = budget.tokens("last") + beyond
     changes = changed_files(assignment.program, last.files) if last else {}
     repaired = {"defects": (), "suggestions": ()} if defect else {}  # a repair follows no other finding
+    evidence = assignment.evidence
+    if evidence and last:
+        evidence = without_untouched(evidence, assignment.program, last.files)
     return _render(
         "coder",
         _common_values(brief, budget)
@@ -255,7 +258,7 @@ def _coder(assignment: Assignment, budget: PromptBudget, claim: str) -> str:
             "defect": defect,
             "last_files": _within(_named_in(defect, last.files) if defect else changes, room, counter) if last else "",
             "ordinal": assignment.ordinal,
-            "diagnosis": budget.log(describe_evidence(assignment.evidence), "diagnosis") if assignment.evidence else "",
+            "diagnosis": budget.log(describe_evidence(evidence), "diagnosis") if evidence else "",
             "review": assignment.review,
             "docs": budget.fit(assignment.docs, "docs"),
             "candidates": assignment.candidates,
@@ -301,6 +304,7 @@ def _coder_after_error(assignment: Assignment, error: LocalError, budget: Prompt
 
 def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
     since, changed = _review_changes(assignment, draft, budget)
+    evidence = without_untouched(evidence, assignment.started_from or assignment.program, draft.files)
     return _render(
         "verifier",
         _common_values(assignment.brief, budget)
@@ -440,10 +444,12 @@ def _claim(assignment: Assignment) -> str:
     if brief.present is None or not chosen or not assignment.plan.claimed or task.id in assignment.kept:
         return text
     device, precision = brief.baseline.device, brief.settings.precision
-    most = max(0.0, most_from_task(brief.present, brief.graph, chosen, device, precision))
+    most, kernels = most_from_task(brief.present, brief.graph, chosen, device, precision)
+    most = max(0.0, most)
     if brief.program_ms is not None:       # the model does not know how fast a kept task's products are
         most = min(most, max(0.0, brief.program_ms - brief.present.floor.ms))
-    return f"{text}; at its best, as one kernel, it can by the cost model save {milliseconds(most)} of a call as it is now"
+    parts = "one kernel" if kernels == 1 else counted(kernels, "kernel")
+    return f"{text}; at its best, as {parts}, it can by the cost model save {milliseconds(most)} of a call as it is now"
 
 
 def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Decides which entries of the documentation hold for a target: nothing that the simulator cannot run, Blackwell's only there.
 
 What the simulator cannot run is known to `simulator/unsupported.py`; a page of techniques is left out where all of its code is
-refused, else its sections with refused code. It searches nothing.
+refused, else its sections with refused code or such names. It searches nothing.
 
 Where to look next: `rag/lookup.py` (applies it to what was found), `nodes/documentation.py` (which target a session has).
 """
@@ -23,6 +23,7 @@ _NAMES = re.compile(
     r"Programmatic|GridDependency|wgmma|mbarrier|cp_async_bulk|[tT]ensorMap|cudaGraph|Cooperative|Cluster|_mma_sync"
 )
 _OFFERED = re.compile(r"^// Offered from sm_(?P<arch>\d+) for (?P<names>[\w ]+(?:, \w+)*)\.$", re.MULTILINE)
+_SPAN = re.compile(r"`([^`\n]+)`")
 _CODE = re.compile(r"^```cuda\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -35,7 +36,8 @@ def holds_for(chunk: Chunk, target: str, arch: str) -> bool:
     if target != "sim":
         return True
     if chunk.kind == "technique":
-        return chunk.source.removeprefix("playbook:") not in _pages_not_simulated() and not _any_refused(chunk.text)
+        page = chunk.source.removeprefix("playbook:")
+        return page not in _pages_not_simulated() and not _any_refused(chunk.text) and not _names_refused(chunk.text)
     library = chunk.library.lower()
     return not library.startswith(_NOT_SIMULATED) and not _NAMES.search(chunk.title)
 
@@ -84,6 +86,11 @@ def _pages_not_simulated() -> frozenset[str]:
 
 def _any_refused(text: str) -> bool:
     return any(_is_refused(code) for code in _codes(text))
+
+
+def _names_refused(text: str) -> bool:
+    """Whether the prose of a section names, as code, what the simulator refuses."""
+    return any(map(_is_refused, _SPAN.findall(_CODE.sub("", text))))
 
 
 def _codes(text: str) -> list[str]:

@@ -78,6 +78,23 @@ def test_an_error_of_a_run_that_names_its_line_is_local(said: str) -> None:
     assert said in coder_prompt(failed(Evidence(build=BuildResult(ok=True), check=check, tier="simulated")), ROOM)
 
 
+def test_of_an_error_in_a_kernel_its_file_is_shown_and_not_the_calls_that_led_there() -> None:
+    calls = "the program raised RuntimeError (model_new.py line 19, model_new.py line 30): simulator: kernel k has a race"
+    race = f"{calls} in shared memory: thread 64 writes what others read since the last barrier, at r01.cu line 6"
+
+    def run(said: str) -> Assignment:
+        check = CheckResult(ok=False, tier="simulated", seeds=0, reasons=(said,))
+        return failed(Evidence(build=BuildResult(ok=True), check=check, tier="simulated"))
+
+    found = find_local_error(run(race))
+    assert found is not None
+    assert (found.path, found.lines) == ("kernels/r01.cu", (6,))
+    text = coder_prompt(run(race), ROOM)
+    assert "float v59" in text, "the kernel's file is whole"
+    assert "def part_ad" not in text
+    assert find_local_error(run(calls)) is None, "no line of the kernel is named"
+
+
 @pytest.mark.parametrize(
     "log",
     ["undefined reference to `row_launch'", "kernels/gone.cu(7): error: x", "kernels/r01.cu(700): error: past its end",

@@ -16,7 +16,7 @@ from stitchcuda.compiler.regions.present import PresentProgram, PresentTask, des
 from stitchcuda.engineers.attempt_history import milliseconds
 from stitchcuda.engineers.present_text import MOST_NODES, MOST_STEPS, present_text, steps_text, task_claim
 from stitchcuda.state import MOST_STEPS as MOST_RECORDED
-from stitchcuda.state import CallStep
+from stitchcuda.state import CallStep, Region
 from tests.compiler.eager import captured
 from tests.compiler.test_cost import H200
 from tests.nodes.test_prediction import DEVICE, GRAPH, REGIONS
@@ -54,9 +54,29 @@ def test_each_operator_is_in_one_node_and_times_add_up(owners: list[str]) -> Non
 def test_what_a_task_can_give_is_what_its_kernel_changes() -> None:
     now = described({"norm": [NORM]})
     both = described({"norm": [NORM], "gelus": [GELU]})
-    most = most_from_task(now, GRAPH, [REGIONS[GELU]], DEVICE, "reference")
+    most, kernels = most_from_task(now, GRAPH, [REGIONS[GELU]], DEVICE, "reference")
     assert most == pytest.approx(now.ms - both.ms)
-    assert most_from_task(now, GRAPH, [REGIONS[NORM]], DEVICE, "reference") == pytest.approx(0), "it is served already"
+    assert kernels == 2, "a product is between the two"
+    assert most_from_task(now, GRAPH, [REGIONS[NORM]], DEVICE, "reference")[0] == pytest.approx(0), "it is served already"
+
+
+def test_at_its_best_parts_side_by_side_are_one_kernel() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.cumsum(0).chunk(2, -1)
+        return (first.sigmoid() * first.tanh()).cumsum(0) + (second.relu() - second.exp()).cumsum(1)
+
+    graph = captured(forward, torch.empty(64, 128))
+    regions = [region for region in partition(graph) if region.kind == "fusible" and "cumsum" not in region.title]
+    sides = [region for region in regions if "add" not in region.title]
+    assert len(sides) == 2
+    tasks = [PresentTask(region.id, "", (region,)) for region in sides]
+    apart = describe_program(graph, partition(graph), tasks, H200, "reference", replayed=True)
+    most, kernels = most_from_task(apart, graph, sides, H200, "reference")
+    assert kernels == 1
+    assert most > 0.2e-3, "a launch less"
+    kept = [PresentTask("both", "", tuple(sides))]
+    together = describe_program(graph, partition(graph), kept, H200, "reference", replayed=True)
+    assert together.ms == pytest.approx(apart.ms), "which kernels a kept task has is not known: no launch is taken off for it"
 
 
 def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_for_that() -> None:
@@ -64,7 +84,7 @@ def test_at_its_best_a_task_splits_its_products_and_a_kept_one_gets_no_credit_fo
     regions = partition(graph)
     fp32, split = (2 * 4096**3 / rate * 1e3 for rate in (51e12, 790e12 / 3))
     now = describe_program(graph, regions, (), H200, "reference", replayed=False)
-    most = most_from_task(now, graph, regions, H200, "reference")
+    most, _ = most_from_task(now, graph, regions, H200, "reference")
     assert fp32 - split < most < now.left_ms, "a product on CUDA cores could never give that"
     task = PresentTask("both", "both", tuple(regions))
     kept = describe_program(graph, regions, [task], H200, "reference", replayed=False)
@@ -92,6 +112,28 @@ def test_nodes_stand_in_order_with_their_figures() -> None:
     assert "× 2 → gelu [512, 256] float32: 2 launches, 2.1 MB" in nodes[0]
     assert "(nothing was timed)" in text
     assert "What is left: at most " in text
+
+
+def test_a_kernel_stands_after_what_it_reads() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        turned = torch.cat((-x[:, 32:], x[:, :32]), 1)
+        return y * y + turned.cumsum(1) * turned
+
+    graph = captured(lambda x, y: y * x + forward(x, y), *(torch.empty(64, 64) for _ in range(2)))
+    regions = {region.title: region for region in partition(graph) if region.kind != "view"}
+    (summed,) = (region for title, region in regions.items() if "add" in title)
+    turned, scanned = regions["neg + cat"], regions["cumsum"]
+    assert summed.id < turned.id < scanned.id, "the sum begins first"
+
+    def order(*tasks: tuple[Region, ...]) -> list[tuple[str, ...]]:
+        kept = [PresentTask(f"task-{number}", "", served) for number, served in enumerate(tasks)]
+        found = describe_program(graph, tuple(regions.values()), kept, DEVICE, "reference", replayed=False)
+        return [node.regions for node in found.nodes]
+
+    assert order((summed,), (turned,)) == [(turned.id,), (scanned.id,), (summed.id,)]
+    both = order((summed, turned))         # one kernel cannot do both: what it cannot stand after is behind it
+    assert set(both[0]) == {summed.id, turned.id}
+    assert both[1:] == [(scanned.id,)]
 
 
 def test_a_measured_program_says_so() -> None:

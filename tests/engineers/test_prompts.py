@@ -14,7 +14,7 @@ from jinja2 import UndefinedError
 
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.chat_engineer import PARAGRAPH, SENTENCE
-from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.diagnosis import describe_evidence, without_untouched
 from stitchcuda.engineers.prompt import (
     AGAIN_MOST,
     FIRST_MOST,
@@ -29,7 +29,17 @@ from stitchcuda.engineers.prompt import (
     verifier_prompt,
 )
 from stitchcuda.engineers.tokens import TokenCounter
-from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
+from stitchcuda.state import (
+    BuildResult,
+    CheckResult,
+    Evidence,
+    KernelUsage,
+    OutputError,
+    ProfileResult,
+    Review,
+    Settings,
+    TimingResult,
+)
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
 from tests.engineers.briefs import ATTEMPT, PLAN, PROGRAM, REFERENCE, REGION, RIGHT, TASK, WRONG, assignment, brief
 
@@ -148,7 +158,7 @@ def test_coder_starts_from_the_program_and_the_region() -> None:
         'gelu = aten.gelu.default(x, approximate="tanh")  # [8, 64] float32',
         "layer_norm = aten.layer_norm.default(gelu, [64], self.norm.weight)",
         "### model_new.py\n```python\nclass ModelNew: ...",
-        "tasks in it: r07; a call takes 0.5 ms",
+        "tasks in it: r07; a call takes 0.5 ms", "those that the program passes now count",
         "- 60 % in layer_norm", "- read x once", "cp.async copies", "How the host side should look in the end: one graph",
         "Task r01: fuse gelu into layer_norm", "two launches where one is enough",
         "TVM_FFI_DLL_EXPORT_TYPED_FUNC",
@@ -173,6 +183,12 @@ def test_coder_sees_why_the_last_draft_failed(evidence: Evidence, needed: list[s
     for wanted in [*needed, "// last draft", "first try", "Suggestion: declare xs (expected: a build)", "(attempt 1)"]:
         assert wanted in text, wanted
     assert text.count("class ModelNew: ...") == 1, "unchanged files of the draft are not repeated"
+    program = next(line for line in text.splitlines() if line.startswith("## The program now"))
+    assert program.endswith("files that your last draft changed stand further down, as it has them: edits go on from it)")
+    assert "## Your last draft (attempt 1): what you write goes on from it, not from the program now" in text
+    same = coder_prompt(assignment(last=Draft(files=PROGRAM, note="kept"), evidence=RIGHT, review=REVIEW, ordinal=1), ROOM)
+    assert "goes on from it, not from" not in same
+    assert "edits go on from it)" not in same
 
 
 def test_coder_sees_which_variant_was_faster() -> None:
@@ -223,6 +239,55 @@ def test_diagnosis_tells_resources_and_profiles() -> None:
     assert "k: 255 registers, 1024 B shared, 64 B spilled" in text
     assert "nsys: skipped (no GPU)." in text
     assert "ncu: memory throughput 31 %\n- k: 12 µs" in text
+
+
+def test_an_output_that_a_reason_tells_all_of_is_told_once() -> None:
+    def wrong(name: str, note: str, error: float, bound: float) -> OutputError:
+        return OutputError(
+            name=name, ok=False, note=note, max_error=error, max_bound=bound, norm_error=error, norm_bound=bound
+        )  # fmt: skip
+
+    nan, far = wrong("output", "NaN in 8 of 8 elements", 0.0, 0.0), wrong("other", "worst at [3]", 0.5, 0.1)
+    reasons = ("output NaN in 8 of 8 elements", "other: worst at [3]")
+    check = CheckResult(ok=False, tier="simulated", seeds=1, outputs=(nan, far), reasons=reasons)
+    text = describe_evidence(Evidence(build=BuildResult(ok=True), check=check))
+    assert text.count("NaN in 8 of 8") == 1
+    assert "- other: WRONG, worst error 0.5 (allowed 0.1" in text
+    unsaid = check.model_copy(update={"reasons": ("output 0 is wrong",)})
+    assert "- output: WRONG, NaN in 8 of 8 elements" in describe_evidence(Evidence(build=BuildResult(ok=True), check=unsaid))
+
+
+@pytest.mark.parametrize(("ok", "seeds", "counted"), [(True, 1, True), (False, 2, True), (False, 1, False)])
+def test_launches_of_a_first_call_are_not_told_as_those_of_a_call(ok: bool, seeds: int, counted: bool) -> None:
+    """A program that replays a graph launches five times as many in its first call: it warms up, records, and replays."""
+    check = CheckResult(ok=ok, tier="simulated", seeds=seeds, own_share=0.6, vendor_share=0.4, launches=20)
+    text = describe_evidence(Evidence(build=BuildResult(ok=True), check=check, tier="simulated"))
+    assert "Shares of work: own kernels 60%, vendor libraries 40%" in text
+    assert ("20 own launches a call" in text) is counted
+
+
+def test_resources_of_kernels_that_a_draft_did_not_touch_are_left_out() -> None:
+    def usage(name: str) -> KernelUsage:
+        return KernelUsage(name=f"void (anonymous namespace)::{name}(float const*, float*)", registers=24)
+
+    old, mine = "__global__ void old_kernel() {}", "__global__ void mine_kernel() {}"
+    names = ("old_kernel<true>", "old_kernel<false>", "mine_kernel", "by_macro")
+    built = BuildResult(ok=True, kernels=tuple(map(usage, names)))
+    evidence = Evidence(build=built, tier="compiled")
+    before = PROGRAM | {"kernels/old.cu": old}
+    after = before | {"kernels/mine.cu": mine}
+    text = describe_evidence(without_untouched(evidence, before, after))
+    assert "old_kernel" not in text
+    assert "2 kernels of files that the draft did not change left out" in text
+    assert "mine_kernel(" in text
+    assert "by_macro(" in text, "no unchanged file has its name"
+    for every in (before, after | {"kernels/common.cuh": "// new"}):
+        assert without_untouched(evidence, before, every) == evidence
+    made = Draft(files=after, note="")
+    assert "old_kernel" not in verifier_prompt(assignment(program=before), made, evidence, ROOM)
+    assert "old_kernel" not in coder_prompt(assignment(program=before, last=made, evidence=evidence, ordinal=1), ROOM).split(
+        "### What the tools say of it")[1]
+    assert "old_kernel<true>(" in verifier_prompt(assignment(), Draft(files=PROGRAM, note=""), evidence, ROOM)
 
 
 def test_a_field_that_nobody_gives_is_an_error() -> None:
@@ -371,13 +436,17 @@ def test_advice_is_for_the_target() -> None:
     regions = (REGION, linear)
     sim = planner_prompt(brief(Settings(target="sim"), regions=regions, skeletons={"tiled_product": "a product"}), ROOM)
     gpu = planner_prompt(brief(Settings(target="cuda"), regions=regions), ROOM)
-    for needed in ("dependent launches", "cuBLASLt epilogues", "[a1 | a0 | a0]", "0.56 ms instead of 2.71"):
+    for needed in ("as programmatic dependent launches", "cuBLASLt epilogues", "[a1 | a0 | a0]", "0.56 ms instead of 2.71"):
         assert needed in gpu, needed
         assert needed not in sim, needed
     for text in (sim, gpu):
         assert "11 in its convolutions on a GPU by torch's default (TF32; 24 where it has few input" in text
         assert "24 in its products" in text
     assert "tiled_product (a product)." in sim
+    refused = "dependent, cooperative or cluster launches"
+    assert refused in " ".join(sim.split())
+    assert refused not in " ".join(gpu.split())
+    assert refused in coder_prompt(assignment(brief(Settings(target="sim"))), ROOM)
     assert "few input channels (3 and 6" not in planner_prompt(brief(), ROOM)
 
 

@@ -62,6 +62,14 @@ def test_pages_by_target() -> None:
     assert PAGES.isdisjoint({"launch-overhead", "tma-wgmma", "cublaslt-heuristics-workspace"})
 
 
+def test_a_section_that_names_what_the_simulator_refuses_is_not_shown_there() -> None:
+    page = [chunk for chunk in chunks() if chunk.source == "playbook:persistent-kernels"]
+    assert any("`cudaLaunchCooperativeKernel`" in chunk.text for chunk in page if holds_for(chunk, "cuda", "sm_90a"))
+    on_simulator = [chunk.text for chunk in page if holds_for(chunk, "sim", "sm_90a")]
+    assert any("132 × 227 KB" in text for text in on_simulator), "when it pays holds there too"
+    assert not any("cudaLaunchCooperativeKernel" in text for text in on_simulator)
+
+
 def test_what_is_blackwells_only_is_shown_there() -> None:
     chunk = Chunk(library="CUDA runtime", version="13.0", source="x.h", kind="function", title="tcgen05_mma", text="void f();")
     assert [holds_for(chunk, "cuda", arch) for arch in ("sm_80", "sm_90a", "sm_100a", "sm_120")] == [False, False, True, True]

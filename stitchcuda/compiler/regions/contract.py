@@ -51,7 +51,7 @@ def task_contract(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
     whole = _border(flow, {name for region in regions for nodes in region.nodes for name in nodes})
     parts = [_border(flow, names) for names in _split_instances(regions)]
     equal = len(parts) > 1 and len({_form(flow, part) for part in parts}) == 1
-    return TaskContract(whole, tuple(parts) if equal else (whole,), _between(flow, whole.nodes))
+    return TaskContract(whole, tuple(parts) if equal else (whole,), nodes_between(flow, whole.nodes))
 
 
 def _split_instances(regions: Sequence[Region]) -> list[set[str]]:
@@ -115,7 +115,7 @@ def _view_text(flow: Flow, value: str, names: dict[str, str]) -> str:
     return f"{flow.producer[value][0].op} of {names.get(base, base)} {list(spec.shape)}, from element {flow.leaf(value).offset}"
 
 
-def _between(flow: Flow, inside: Collection[str]) -> tuple[str, ...]:
+def nodes_between(flow: Flow, inside: Collection[str]) -> tuple[str, ...]:
     """Returns the names of nodes outside that come after one inside and before another one, views left out."""
     before = dependencies(flow.graph)
     after_inside = set[str]()

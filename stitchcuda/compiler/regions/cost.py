@@ -24,6 +24,7 @@ from stitchcuda.compiler.capture.dependencies import base_name, references, writ
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
+from stitchcuda.compiler.regions.contract import nodes_between
 from stitchcuda.compiler.regions.floor import fastest_rate, matrix_rate, program_floor
 from stitchcuda.compiler.regions.operator_work import OperatorWork, bytes_touched, read_bytes, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
@@ -114,13 +115,17 @@ def kernels_of_tasks(
     A task of one region is one kernel for each of its instances, as the built-in engineer writes it. Which kernels a task of
     several regions consists of is not known: it was written by hand. They are taken at their best: instances that hand
     tensors to each other are one kernel with one launch, and each tensor that crosses their border crosses memory once.
-    Products run at the rate that libraries reach, so that nothing is credited for writing them by hand; only those of the task
-    with number `best` run at their fastest rate.
+    Products run at the rate that libraries reach, so that nothing is credited for writing them by hand. Only of the task with
+    number `best` they run at their fastest rate, and parts that hand each other nothing are one kernel too, if no operator of
+    others is between them.
     """
     made, flow = [], Flow(graph)
     for number, regions in enumerate(tasks):
         places = [(region, nodes) for region in regions if region.kind != "view" for nodes in region.nodes]
-        for group in _group_instances(flow, places) if len(regions) > 1 else [[place] for place in places]:
+        groups = _group_instances(flow, places) if len(regions) > 1 else [[place] for place in places]
+        if number == best and not nodes_between(flow, {name for _, nodes in places for name in nodes}):
+            groups = [places] if places else []
+        for group in groups:
             (region, _), names = group[0], frozenset(name for _, nodes in group for name in nodes)
             moved = region.fused_bytes / len(region.nodes) if len(group) == 1 else _border_bytes(flow, names)
             inside = [(node, work_of(flow, node)) for node in graph.nodes if node.name in names]

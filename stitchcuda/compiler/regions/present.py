@@ -10,9 +10,11 @@ Where to look next: `compiler/regions/measured.py` (adds measured times), `nodes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from stitchcuda.compiler.capture.dependencies import dependencies
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import cost
@@ -101,7 +103,7 @@ def describe_program(
         nodes=tuple(
             _kernel(flow, what, unit, tasks[what.task].id, device, precision) if isinstance(what, cost.StitchedKernel)
             else _operator(flow, what, unit, region_of, device, precision)
-            for what, unit in issued if unit.launches
+            for what, unit in _in_running_order(graph, issued) if unit.launches
         ),
         tasks=tuple(shown), eager=cost.call_cost(graph, (), device), ms=max(now.ms, floor.ms), device_ms=now.device_ms,
         floor=floor, replayed=replayed,
@@ -110,12 +112,46 @@ def describe_program(
 
 def most_from_task(
     present: PresentProgram, graph: OpGraph, chosen: Sequence[Region], device: DeviceFacts, precision: Precision
-) -> float:
-    """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best."""
+) -> tuple[float, int]:
+    """Returns the milliseconds that a call of the program would save if `chosen` became one task at its best, and of how many
+    kernels that is."""
     names = {region.id for region in chosen}
     others = [[region for region in task.regions if region.id not in names] for task in present.tasks]
     kernels = cost.kernels_of_tasks(graph, [*others, chosen], device, precision, best=len(others))
-    return present.ms - max(cost.call_cost(graph, kernels, device, replayed=present.replayed).ms, present.floor.ms)
+    now = max(cost.call_cost(graph, kernels, device, replayed=present.replayed).ms, present.floor.ms)
+    return present.ms - now, sum(kernel.task == len(others) for kernel in kernels)
+
+
+def _in_running_order(
+    graph: OpGraph, issued: Iterable[tuple[cost.StitchedKernel | Node, cost.IssuedWork]]
+) -> list[tuple[cost.StitchedKernel | Node, cost.IssuedWork]]:
+    """Returns what is issued, each after what it depends on, else in the graph's order. A kernel that depends on itself through
+    others (the best one of a task of which one kernel cannot do it all) stays at the place of its first node."""
+    position = {node.name: number for number, node in enumerate(graph.nodes)}
+    first = dict(position)                 # of each node: the position at which what it is part of begins
+    units = {}
+    for what, unit in issued:
+        names = what.nodes if isinstance(what, cost.StitchedKernel) else (what.name,)
+        begin = min(position[name] for name in names)
+        units[begin] = (what, unit)
+        first |= dict.fromkeys(names, begin)
+    waits: dict[int, set[int]] = {begin: set() for begin in first.values()}
+    followers: dict[int, set[int]] = {begin: set() for begin in waits}
+    for name, before in dependencies(graph).items():
+        for other in {first[other] for other in before} - {first[name]}:
+            waits[first[name]].add(other)
+            followers[other].add(first[name])
+    ready, order = [begin for begin, needed in waits.items() if not needed], []
+    heapq.heapify(ready)
+    while waits:
+        begin = heapq.heappop(ready) if ready else min(waits)
+        del waits[begin]
+        order.append(begin)
+        for follower in followers[begin] & waits.keys():
+            waits[follower].discard(begin)
+            if not waits[follower]:
+                heapq.heappush(ready, follower)
+    return [units[begin] for begin in order if begin in units]
 
 
 def _kernel(
