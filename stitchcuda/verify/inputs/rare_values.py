@@ -396,7 +396,7 @@ FAR = ("first far", "middle far", "last far")
 
 RARE: dict[str, Kind] = {
     MIXED: Kind("inputs with rows of rare kinds: nearly empty, tiny, nearly alike, with a few large or "
-                "unlike elements, of whole numbers", _is_real, _by_row(_mixed)),
+                "unlike elements, of whole numbers", _is_real, _by_row(_mixed), loose=True),
     "first far": Kind("inputs of which one sample is far larger than all others", _is_data, _far_larger(lambda axes: axes[:1])),
     "middle far": Kind("inputs of which one row is far larger than all others", _is_data, _far_larger(lambda axes: axes[1:-1])),
     "last far": Kind("inputs of which one column is far larger than all others", _is_data,
@@ -406,7 +406,7 @@ RARE: dict[str, Kind] = {
     "large few": Kind("inputs with several large values in each row", _is_real, _by_row(_peaked(*_PEAKS))),
     "largest few": Kind("inputs whose largest values stand side by side, or 2^k apart", _is_real, _by_row(_peaked(1.5, 2.0))),
     "unlike": Kind("inputs whose rows have one sign except for a few elements", _is_real, _by_row(_unlike)),
-    "nearly empty": Kind("inputs whose rows are zero except for a few elements", _is_real, _by_row(_nearly_empty)),
+    "nearly empty": Kind("inputs whose rows are zero except for a few elements", _is_real, _by_row(_nearly_empty), loose=True),
     "like the row before": Kind("inputs whose rows equal the one before except for a few elements", _is_real,
                                 _by_row(_like_the_row_before)),
     "whole": Kind("inputs of whole numbers", _is_real, _by_row(_whole_numbers)),
