@@ -42,6 +42,10 @@ from stitchcuda.verify.integrity.snapshot import check_readable, reading
 from stitchcuda.verify.policy import apply_policy, policy_reasons
 
 _MOST_CHARACTERS = 2000                    # of one reason or note
+_ONLY_A_GPU = (
+    "simulated: nothing was timed, and what only a GPU shows was not judged: work in streams that the caller does not wait "
+    "for, work that goes on after a call, and programs that behave otherwise while they are timed"
+)
 
 
 class Shares(Record):
@@ -241,6 +245,8 @@ def _verdict(
     reasons, accepted = (*check.reasons, *refused), check.ok and not refused
     closest = max(check.outputs, key=_badness, default=None)
     finite = closest is not None and math.isfinite(closest.max_error)
+    unseen = (_ONLY_A_GPU,) if accepted and check.tier == "simulated" else ()
+    notes = (*check.notes, *(() if reasons else check.caught), *(timing.notes if timing else ()), *unseen)
     return Verdict(
         accepted=accepted,
         tier=check.tier,
@@ -260,7 +266,7 @@ def _verdict(
         seconds=Seconds(
             build=built.seconds, check=check.seconds, timing=timing_s, questions=dict(check.question_seconds)
         ),
-        notes=tuple(map(shorten, (*check.notes, *(() if reasons else check.caught), *(timing.notes if timing else ())))),
+        notes=tuple(map(shorten, notes)),
         kernels=check.kernels,
         protections=check.protections,
         unprotected=check.unprotected,

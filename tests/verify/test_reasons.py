@@ -84,6 +84,18 @@ def test_a_caught_build_of_inline_sources_is_told(judge: Judge, tmp_path: Path) 
     assert "valu" in said.rpartition("line")[2]
 
 
+def test_weights_packed_in_the_constructor_are_told(judge: Judge, tmp_path: Path) -> None:
+    text = programs.REFERENCE.replace("class Model(", "class ModelNew(")
+    text = text.replace("self.linear(x)", "x @ self.packed + self.linear.bias")
+    made = "self.packed = self.linear.weight.detach().t().contiguous()"
+    (file := tmp_path / "packed.py").write_text(text.replace("self.norm =", f"{made}\n        self.norm ="))
+    result = judge.check(file, seeds=1)
+    assert not result.ok
+    assert result.reasons[-1].startswith("its constructor made packed of parameters and keeps it beside them")
+    (file := tmp_path / "wrong.py").write_text(text.replace("x @ self.packed + self.linear.bias", "-self.linear(x)"))
+    assert not any("its constructor" in reason for reason in judge.check(file, seeds=1).reasons)
+
+
 def test_a_caught_build_of_files_is_told(judge: Judge, tmp_path: Path) -> None:
     programs.write(tmp_path, {"gate.cu": "#include <cuda_runtime.h>\n\n__global__ void k() { int x = 1 }\n"})
     (tmp_path / "program.json").write_text("{}")

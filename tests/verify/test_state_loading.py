@@ -407,3 +407,17 @@ def test_large_tensors_are_compared_a_part_at_a_time(monkeypatch: pytest.MonkeyP
         assert state_loading._equal(same, changed)
         changed[(-1,) * changed.dim()] += 1
         assert not state_loading._equal(same, changed)
+
+
+def test_copies_of_parameters_beside_the_state_are_found() -> None:
+    program = torch.nn.Module()
+    program.part = part = torch.nn.Linear(6, 4)
+    part.packed = part.weight.detach().t().contiguous()
+    part.rounded = part.weight.detach().half()
+    part.register_buffer("hidden", part.weight.detach().flip(0), persistent=False)
+    part.seen = part.weight.detach().t()               # the parameter's own memory
+    part.other = torch.randn(4, 6)
+    part.register_buffer("kept", part.weight.detach().clone())
+    part.bias = torch.nn.Parameter(torch.ones(24))
+    part.ones = torch.ones(24)                         # one number is no sign
+    assert state_loading.find_packed(program) == ["part.hidden", "part.packed", "part.rounded"]

@@ -69,6 +69,7 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
     found = verified(programs.kernel_program(tmp_path), reference, cache)
     assert found.accepted, found.reasons
     assert found.tier == "simulated"
+    assert any("only a GPU shows" in note for note in found.notes)
     assert {"source", "inputs", "build and load", "values", "kernels"} <= found.seconds.questions.keys()
     assert 0 < sum(found.seconds.questions.values()) <= found.seconds.check
     assert re.fullmatch(r"[\d.]+ s: build [\d.]+, check [\d.]+ \([\w ]+ [\d.]+, .*\)", summary.verdict_lines(found)[-1])

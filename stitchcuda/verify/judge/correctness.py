@@ -22,7 +22,7 @@ from stitchcuda.state import MOST_STEPS, CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.far_state import KINDS
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, wide_bounds
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, shorten_list, wide_bounds
 from stitchcuda.verify.inputs.variants import GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
@@ -104,6 +104,12 @@ def check(
             reasons = _overwritten(trial, held)
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
+    if reasons and trial.packed:
+        names = shorten_list([_one_line(name) for name in trial.packed])
+        reasons.append(
+            f"its constructor made {names} of parameters and keeps it beside them: parameters that are loaded later do not "
+            "reach it; make it in forward, or in a hook that runs after loading (register_load_state_dict_post_hook)"
+        )
     if reasons and (drawn := trial.what_is_drawn()):
         reasons.append(f"{drawn}: a program must draw the same ones, with the same torch functions, shapes and order")
     result = CheckResult(

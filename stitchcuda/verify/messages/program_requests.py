@@ -49,6 +49,7 @@ class ProgramLoaded(Answer):
     transient: ReportedList[str] = field(default_factory=list)  # which of `LoadSettings.transient` it has
     arguments: ReportedList[str] = field(default_factory=list)  # names of forward's arguments
     arguments_changed: bool = False        # whether the constructor changed a list or dict that it was given
+    packed: ReportedList[str] = field(default_factory=list)  # tensors beside its state that the constructor made of parameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,6 +152,7 @@ class ProgramWorker:
             transient=list(self.calls.transient),
             arguments=call_effects.argument_names(program.forward),
             arguments_changed=self._arguments_changed,
+            packed=self._state.packed,
         )
 
     def _instantiate(self, init: TensorBlock, state: TensorBlock) -> torch.nn.Module:

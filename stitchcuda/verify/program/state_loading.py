@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from stitchcuda.counts import counted
+from stitchcuda.verify.inputs.integer_values import SMALLEST
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.messages.program_requests import LoadSettings
 from stitchcuda.verify.messages.shared_tensors import flat_parts
@@ -24,6 +25,7 @@ from stitchcuda.verify.program.buffer_restoring import held_tensor
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
 State = Mapping[str, torch.Tensor]
+_SAME_SUM = 1e-9                           # sums of the same numbers in another order differ by less, relative to their size
 _FEWEST, _ONE_OF = 4, 64                   # how many numbers of a tensor `disturb` changes: 4, or 1 of 64 if that is more
 
 
@@ -34,13 +36,14 @@ class StateLoading:
     another form, which cannot be read back. `missing`: names that nothing took. `spare`: floating-point tensors of the program
     that correspond to nothing in the reference, each as (tensor, copy of it as constructed). `updated`: names of the
     reference's state that its calls change. `alike`: the program's names that were matched within a group of interchangeable
-    constants.
+    constants. `packed`: names of tensors beside the state that the constructor made of parameters (`find_packed`).
     """
 
     def __init__(self, program: torch.nn.Module, values: State, settings: LoadSettings, *, strict: bool) -> None:
         """Loads `values`, by the reference's names; they may lie on the host. `strict`: names and shapes must be the
         reference's. Raises `ProgramError`, and `OtherState` where the program lacks more than `kept` of the settings."""
         self._program = program
+        self.packed = find_packed(program)
         self.updated = frozenset(settings.updated)
         self._values = dict(values)
         self._sources: dict[str, str] = {}  # key given to load_state_dict: the reference's name whose value it gets
@@ -272,3 +275,27 @@ def _change_some(tensor: torch.Tensor) -> torch.Tensor:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it is a dense floating-point tensor."""
     return tensor.is_floating_point() and tensor.layout is torch.strided
+
+
+def find_packed(program: torch.nn.Module) -> list[str]:
+    """Names of a constructed program's attributes and non-persistent buffers that hold the numbers of one of its parameters, in
+    any order and rounded to any dtype, in memory of their own: what is loaded later does not reach them."""
+    parameters = [tensor for _, tensor in torch.nn.Module.named_parameters(program)]
+    memory = {tensor.untyped_storage().data_ptr() for tensor in parameters}
+    found = []
+    for prefix, module in torch.nn.Module.named_modules(program):
+        for name, value in {**module._buffers, **vars(module)}.items():
+            persistent = name in module._buffers and name not in module._non_persistent_buffers_set
+            plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_floating_point()
+            if persistent or not plain or value.numel() < SMALLEST or value.untyped_storage().data_ptr() in memory:
+                continue
+            if any(value.numel() == other.numel() and _same_numbers(value, other) for other in parameters):
+                found.append(f"{prefix}.{name}" if prefix else name)
+    return found
+
+
+def _same_numbers(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors hold the same numbers in some order, of which one number alone is no sign."""
+    left, right = left.detach().double(), right.detach().to(left.dtype).double()
+    sums = [(float(tensor.sum()), float(tensor.abs().sum())) for tensor in (left, right)]
+    return not is_constant(left) and all(abs(a - b) <= _SAME_SUM * sums[0][1] for a, b in zip(*sums, strict=True))

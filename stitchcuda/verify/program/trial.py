@@ -98,8 +98,8 @@ class Trial:
 
     `state_names`: names of the reference's state that the program gives back after a call. `notes`: remarks for the verdict.
     `settings`: how it was loaded. `guessed`: names of the reference's state that the program got by shape alone. `spare`,
-    `alike`: as in `ProgramLoaded`. After `profile` (GPU): `traced` is what the profiler recorded, `own` the names of the
-    program's own kernels, `own_launches` the launches of each by its full name in the trace. `builds`: the orders to build,
+    `alike`, `packed`: as in `ProgramLoaded`. After `profile` (GPU): `traced` is what the profiler recorded, `own` the names of
+    the program's own kernels, `own_launches` the launches of each by its full name in the trace. `builds`: the orders to build,
     with their answers, of all requests that were answered: what failed among them the program has caught. `caught`: other
     failures that it caught, as its worker reports them.
     """
@@ -123,6 +123,7 @@ class Trial:
         self.settings: LoadSettings | None = None
         self.guessed: list[str] = []
         self.spare: list[int] = []
+        self.packed: list[str] = []
         self.alike: list[str] = []
         self.traced: Traced | None = None
         self.own: tuple[str, ...] = ()
@@ -170,7 +171,7 @@ class Trial:
             seconds=self._limits.start_s, doing="building and constructing ModelNew",
         )  # fmt: skip
         _check_tampering(loaded.tampered)
-        self.spare, self.alike = loaded.spare, loaded.alike
+        self.spare, self.alike, self.packed = loaded.spare, loaded.alike, loaded.packed
         self._note_caught(loaded.caught)
         self.notes += [note for _, built in self._worker.builds for note in built.notes]
         if self.built.draws:
