@@ -388,9 +388,7 @@ def _mixed(rows: Tensor, drawing: Drawing) -> Tensor | None:
 
 
 MIXED = "mixed"
-IN_ROWS = frozenset((
-    "large few", "largest few", "unlike", "nearly empty", "like the row before", "whole", "tiny",
-))  # fmt: skip
+IN_ROWS = ("large few", "largest few", "unlike", "nearly empty", "like the row before", "whole", "tiny")
 """The kinds that rows of `MIXED` have."""
 FAR = ("first far", "middle far", "last far")
 
