@@ -39,10 +39,10 @@ demo: $(VENV)/.installed
 	@$(BIN)/stitchcuda optimize examples/transformer_block.py --device auto
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not gpu and not long and not more" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not gpu and not long and not more" -n 2 --dist worksteal --durations 20
 
 test-more: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "more and not gpu and not long" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "more and not gpu and not long" -n 2 --dist worksteal --durations 20
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu

@@ -39,6 +39,7 @@ def command(folder: Path, out: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.more
 def test_a_reference_that_cannot_be_used_is_a_row(tmp_path: Path) -> None:
     folder = tmp_path / "problems"
     folder.mkdir()

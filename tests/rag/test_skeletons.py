@@ -128,6 +128,7 @@ def test_dependent_launch(tmp_path: Path) -> None:
         close(run(x, workspace, torch.empty_like(x), rows, 300), x.double() - x.double().mean(0))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 9, 7), (70, 67, 170)])
 def test_pipelined_product(m: int, n: int, k: int, tmp_path: Path) -> None:
     """Rows differ in size by powers of two up to 2^40, which a scale for the whole operand would lose."""
@@ -156,6 +157,7 @@ extern "C" int run(void* a, void* b, void* c, int, int, cudaStream_t stream) {{
     assert float(((found - right).norm(dim=1) / right.norm(dim=1)).max()) < 1e-6
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("queries", "keys", "head", "causal", "dtype", "bound"),
     [
@@ -186,6 +188,7 @@ extern "C" int entry(void* a, void* b, void* c, int, int, cudaStream_t stream) {
     assert float((found - right).norm() / right.norm()) < bound
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("gru", "batch", "hidden"), [(0, 3, 21), (1, 3, 21), (0, 18, 32), (1, 35, 50)])
 def test_persistent_recurrent(gru: int, batch: int, hidden: int, tmp_path: Path) -> None:
     steps, torchs = 4, (torch.nn.GRU if gru else torch.nn.LSTM)(7, hidden).requires_grad_(False)

@@ -124,7 +124,7 @@ def crowd(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gener
     if rising:
         made = torch.cat((lines[..., :1], common.expand_as(lines)[..., 1:-1], lines[..., -1:]), -1)
     else:
-        missing = lines.gather(-1, drawn[1].argmax(-1, keepdim=True))
+        missing = lines.gather(-1, (drawn[1] * (lines != common)).argmax(-1, keepdim=True))
         made = torch.where((drawn[2] < 1 / _ENDS) & (lines != missing), lines, common)
     return made.movedim(-1, axis).contiguous()
 

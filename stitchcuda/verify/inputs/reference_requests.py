@@ -192,9 +192,10 @@ class Renew(Request[Renewed]):
 
 @dataclass(frozen=True)
 class Expected(Answer):
-    """A drawn set. `skipped`: sentences on variants that the reference does not stand."""
+    """A drawn set, None where the reference stands no variant of an `optional` one. `skipped`: sentences on variants that it
+    does not stand."""
 
-    set: InputSet
+    set: InputSet | None
     usual: float                           # the reference's own error on inputs as given, relative in norm; 0 for a variant
     skipped: tuple[str, ...]
 
@@ -205,12 +206,13 @@ class Expect(Request[Expected]):
 
     seed: int
     state: TensorBlock
-    variants: tuple[str, ...]              # the last is "as given" and never refused
+    variants: tuple[str, ...]              # the last is "as given" and never refused, if the set is not `optional`
     sizes: tuple[tuple[int, int, int], ...] = ()   # (tensor, axis, length) to cut or tile the inputs to
     usual: float = 0.0
     names: tuple[str, ...] | None = None   # the outputs that a variant must have
     draw_seed: int | None = None           # for a reference that draws; None: one that follows from `seed`
     beyond: bool = True                    # whether to try values that get_inputs() never shows
+    optional: bool = False
 
 
 @dataclass(frozen=True)

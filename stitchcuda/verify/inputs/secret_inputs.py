@@ -349,8 +349,8 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
     if secret_inputs.bytes_of_a_call() < _LITTLE:
         wanted += [(CROWDED, None), (ONE_RUN, None), (ALIKE, None), (DRIFTED, first.seed)]
     for variant, seed in wanted:
-        drawn = draw_set(ask, secret_inputs, variants=[variant, GIVEN], seed=seed)
-        if drawn.variant == variant:
+        drawn = draw_variant(ask, secret_inputs, variants=[variant], seed=seed)
+        if drawn is not None:
             yield drawn
         del drawn                          # it may be gigabytes
     if first.draw_seed is not None and secret_inputs.bytes_of_a_call() < _LITTLE:
@@ -376,8 +376,8 @@ def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet
             secret_inputs.remark(f"limited: of {len(kinds)} kinds of rare inputs {number} were tried, for want of time")
             return
         seed = secret_inputs.sets[0].seed if RARE[kind].before else None
-        drawn = draw_set(ask, secret_inputs, variants=[kind, kind + ONE, GIVEN], seed=seed)
-        if drawn.variant != GIVEN:
+        drawn = draw_variant(ask, secret_inputs, variants=[kind, kind + ONE], seed=seed)
+        if drawn is not None:
             yield drawn
         del drawn
 
@@ -471,22 +471,39 @@ def draw_set(
     for a reference that draws random numbers in forward, else one that follows from `seed`. Raises `BadInput` if the reference
     fails on the last variant too.
     """
+    found = _draw(ask, secret_inputs, variants, seed, sizes, draw_seed)
+    assert found is not None
+    return found
+
+
+def draw_variant(
+    ask: Ask, secret_inputs: SecretInputs, *, variants: Sequence[str], seed: int | None = None
+) -> InputSet | None:
+    """As `draw_set`; None if the reference works for none of `variants`."""
+    return _draw(ask, secret_inputs, variants, seed, optional=True)
+
+
+def _draw(
+    ask: Ask, secret_inputs: SecretInputs, variants: Sequence[str], seed: int | None,
+    sizes: Sequence[tuple[int, int, int]] = (), draw_seed: int | None = None, *, optional: bool = False,
+) -> InputSet | None:  # fmt: skip
     seed = secrets.randbits(31) if seed is None else seed
     try:
         names = secret_inputs.sets[0].names if secret_inputs.sets else None
         drawn = ask(requests.Expect(
             seed, secret_inputs.state, tuple(variants), tuple(sizes), secret_inputs.usual, names, draw_seed,
-            secret_inputs.beyond,
+            secret_inputs.beyond, optional,
         ))  # fmt: skip
     except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
-        if error.late or len(variants) < 2:
+        if error.late or (len(variants) < 2 and not optional):
             raise
         if secret_inputs.beyond:
             secret_inputs.beyond = False
             secret_inputs.remark(f"limited: only values like those of get_inputs() were tried: for others, {error}")
-            return draw_set(ask, secret_inputs, variants=variants, seed=seed, sizes=sizes, draw_seed=draw_seed)
-        secret_inputs.remark(f"{describe(variants[0])} were not tried: the reference does not stand them ({error})")
-        return draw_set(ask, secret_inputs, variants=variants[1:], seed=seed, sizes=sizes, draw_seed=draw_seed)
+        else:
+            secret_inputs.remark(f"{describe(variants[0])} were not tried: the reference does not stand them ({error})")
+            variants = variants[1:]
+        return _draw(ask, secret_inputs, variants, seed, sizes, draw_seed, optional=optional) if variants else None
     for note in drawn.skipped:
         secret_inputs.remark(note)
     if not sizes:

@@ -67,7 +67,10 @@ class ExpectedOutputs:
     def expect(self, request: requests.Expect) -> requests.Expected:
         self._state.use(request.state)
         skipped: list[str] = []
-        variant, arguments, expected, exact, generators = self._draw_variant(request, skipped)
+        found = self._draw_variant(request, skipped)
+        if found is None:
+            return requests.Expected(None, 0.0, tuple(skipped))
+        variant, arguments, expected, exact, generators = found
         if variant == variants.GIVEN and not request.sizes:
             self._infinite = variants.infinities(exact)
         usual = variants.relative_error(expected, exact) if variant == variants.GIVEN else 0.0
@@ -94,11 +97,11 @@ class ExpectedOutputs:
 
     def _draw_variant(
         self, request: requests.Expect, skipped: list[str]
-    ) -> tuple[str, Any, Outputs, Outputs, str]:
-        """Returns (variant, inputs, what `_compute` returns) for the first variant that the reference can compute. Appends to
-        `skipped` why those before were not taken."""
+    ) -> tuple[str, Any, Outputs, Outputs, str] | None:
+        """Returns (variant, inputs, what `_compute` returns) for the first variant that the reference can compute; None if it
+        is none of an optional set. Appends to `skipped` why those before were not taken."""
         given, draw_seed = self._reference.inputs(request.seed), self._draw_seed(request)
-        *others, last = request.variants
+        others = request.variants if request.optional else request.variants[:-1]
         if others and request.beyond and self.ranges is None:
             self.ranges = self._find_ranges(request)
         ranges = self.ranges if request.beyond and self.ranges else InputRanges()
@@ -119,9 +122,11 @@ class ExpectedOutputs:
                 return variant, arguments, *made
             if not rare and not variant.endswith(variants.BEYOND):
                 skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
+        if request.optional:
+            return None
         with self.explained(*given):
             arguments = variants.resize(given, request.sizes)
-            return last, arguments, *self._compute(*arguments, draw_seed=draw_seed)
+            return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed)
 
     def _draw_seed(self, request: requests.Expect) -> int | None:
         if not self._reference.draws:
