@@ -19,6 +19,7 @@ from tests.engineers.stage import Model, WordHands, played
 from tests.engineers.test_chat_session import KERNEL, MODEL, REFERENCE, planned, program
 
 
+@pytest.mark.more
 def test_the_simulators_compiler_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
     (tmp_path / "model_new.py").write_text(MODEL)

@@ -370,6 +370,7 @@ def test_a_program_must_be_right_beside_a_second_instance_and_in_other_modes(
     assert bool(result.notes) == bool(note)
 
 
+@pytest.mark.more
 def test_a_large_programs_first_process_ends_before_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = SCALED.replace("BODY", KEPT)
     bench = Bench(tmp_path, SCALED.replace("CLASS", "Model").replace("BODY", "return x * self.scale.exp()"), sets=1)

@@ -224,6 +224,7 @@ def test_copies_around_a_replayed_graph_are_nobodys_work(tmp_path: Path) -> None
     assert "strict: 10%" in policy_reasons(tmp_path, "strict", check.model_copy(update={"boundary": 50}))[0][0]
 
 
+@pytest.mark.more
 def test_a_single_file_declares_host_side_tasks(tmp_path: Path, verifier: Verifier) -> None:
     program = programs.host_program(tmp_path) / "model_new.py"
     (tmp_path / "program.json").unlink()
