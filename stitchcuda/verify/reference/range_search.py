@@ -25,6 +25,8 @@ from stitchcuda.verify.reference.rounding_noise import RoundingNoise
 _FEWER = 0.02                              # at least this share of the outputs that were not zero, as a product of ReLUs has
 
 Outputs = dict[str, Tensor]
+Allow = Callable[[str, bound.Measure], bound.Bound]
+"""The bound of an output, by its name and the reference's own error there."""
 Judge = Callable[..., tuple[Outputs, Outputs] | str]
 """The reference's outputs for arguments, and those in float64, or why programs cannot be judged by them. With `constant=True`
 they may be constant."""
@@ -57,7 +59,9 @@ def search_ranges(
         found = judge(arguments, constant=constant)
         if isinstance(found, str) or (not constant and why_worse(summarise(found[0]), usual, fewer=_FEWER)):
             return False
-        return stands_rounding(lambda: rerun(arguments), *found, errors, generator)
+        return found[0].keys() == errors.keys() and stands_rounding(
+            lambda: rerun(arguments), *found, allow_beside(errors), generator
+        )
 
     ranges = find_ranges(draw, RangeTests(
         stands, is_sturdy, lambda arguments: is_sturdy(arguments, constant=True),
@@ -70,12 +74,11 @@ def search_ranges(
 
 
 def stands_rounding(
-    rerun: Callable[[], Outputs], expected: Outputs, exact: Outputs, usual: Mapping[str, bound.Measure],
-    generator: torch.Generator, *, centred: bool = True,
+    rerun: Callable[[], Outputs], expected: Outputs, exact: Outputs, allow: Allow, generator: torch.Generator, *,
+    centred: bool = True,
 ) -> bool:  # fmt: skip
-    """Whether the reference's outputs stay as near to float64 as programs' must be where its operators round otherwise.
-    `rerun`: the reference's outputs for the arguments, once more. `usual`: its own errors on inputs as given.
-    `centred`: whether it may have operators that centre values inside."""
+    """Whether the reference's outputs stay within bounds of float64 where its operators round otherwise. `rerun`: its outputs
+    for the arguments, once more. `centred`: whether it may have operators that centre values inside."""
     try:
         with RoundingNoise(generator) as noise:
             noisy = rerun()
@@ -83,15 +86,18 @@ def stands_rounding(
         if is_out_of_memory(error):
             raise
         return False
-    return (centred or not noise.centres) and noisy.keys() == expected.keys() == usual.keys() and all(
-        bound.judge(name, noisy[name].to(own.device), own, exact[name], _allow(own, exact[name], usual[name])).ok
+    return (centred or not noise.centres) and noisy.keys() == expected.keys() and all(
+        bound.judge(
+            name, noisy[name].to(own.device), own, exact[name], allow(name, bound.measure_error(own, exact[name]))
+        ).ok
         for name, own in expected.items()
     )
 
 
+def allow_beside(usual: Mapping[str, bound.Measure]) -> Allow:
+    """The bounds of programs on a set beside that of inputs as given. `usual`: the reference's own errors on these."""
+    return lambda name, own: bound.pool_measures([usual[name], own])
+
+
 def _measure(expected: Outputs, exact: Outputs) -> dict[str, bound.Measure]:
     return {name: bound.measure_error(own, exact[name]) for name, own in expected.items()}
-
-
-def _allow(own: Tensor, exact: Tensor, usual: bound.Measure) -> bound.Bound:
-    return bound.pool_measures([usual, bound.measure_error(own, exact)])
