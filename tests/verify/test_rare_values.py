@@ -51,6 +51,23 @@ def test_rows_hold_few_unlike_elements() -> None:
     assert bool((largest > 0).all())
 
 
+def test_rows_of_one_rare_kind_stand_beside_each_other() -> None:
+    mixed = one(MIXED, torch.randn(256, 96))
+    differ = (mixed[0::2] != mixed[1::2]).sum(-1)
+    assert bool(((differ > 0) & (differ <= 3)).any())
+
+
+def test_huge_values_are_also_tried_where_they_may_not_be_scaled(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x.exp(), x.tanh()", "[torch.randn(32, 24)]"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 2)
+    huge = secret_inputs.draw_variant(ask, made, variants=["huge"])
+    assert huge is not None
+    x = unpack(huge.inputs, "cpu")[0]
+    assert bool(((x > 40) & (x < 89)).any())
+    assert not bool((x > 89).any())
+
+
 @pytest.mark.parametrize("name", [*IN_ROWS, MIXED, "first far", "last far", "other units", "one value"])
 def test_shares_stay_shares_where_the_reference_stands_no_others(name: str) -> None:
     given = torch.rand(32, 16)

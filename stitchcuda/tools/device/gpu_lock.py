@@ -39,9 +39,11 @@ def shared(device: str, waited: Callable[[float], None] = lambda seconds: None) 
 
 
 class GpuLock:
-    """The lock of one device for all threads of a process: the first takes it, further ones join, the last releases it."""
+    """The lock of one device for all threads of a process: the first takes it, further ones join, the last releases it.
+    `waited_s`: seconds in which the process waited for others, altogether."""
 
     def __init__(self, device: str) -> None:
+        self.waited_s = 0.0
         self._device = device
         self._lock = threading.Lock()
         self._inside = 0
@@ -50,9 +52,13 @@ class GpuLock:
     @contextlib.contextmanager
     def hold(self, *, alone: bool, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
         """Holds the lock, `alone` or shared with other processes. A thread that joins another gets it as that one has it."""
+        def add(seconds: float) -> None:
+            self.waited_s += seconds
+            waited(seconds)
+
         with self._lock:
             if not self._inside:
-                self._held.enter_context((exclusive if alone else shared)(self._device, waited))
+                self._held.enter_context((exclusive if alone else shared)(self._device, add))
             self._inside += 1
         try:
             yield

@@ -458,14 +458,13 @@ def with_grown_integers(tensor: Tensor, generator: torch.Generator, most: int) -
 
 
 def with_huge_values(tensor: Tensor, generator: torch.Generator, most: float) -> Tensor:
-    """Returns the tensor with `most`, half and an eighth of it, of either sign where the tensor has both, in up to four
+    """Returns the tensor with `most`, half and an eighth of it, of both signs where the tensor has both, in up to four
     elements each. Zeros stay."""
     made = tensor.detach().clone().contiguous()
-    signed = find_domain(tensor) == "free"
+    signs = torch.tensor((1, -1, 1, -1) if find_domain(tensor) == "free" else (1, 1, 1, 1), device=made.device)
     for value in (most, most / 2, most / 8):
         places = torch.randint(made.numel(), (4,), generator=generator, device=generator.device).to(made.device)
-        signs = random_signs(places.shape, generator).to(made.device, made.dtype) if signed else 1
-        made.view(-1)[places] = torch.full_like(places, 1, dtype=made.dtype) * value * signs
+        made.view(-1)[places] = (signs * value).to(made.dtype)
     return like(tensor, torch.where(tensor == 0, tensor, made))
 
 

@@ -24,6 +24,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     like,
     list_tensors,
     replace_numbered,
+    with_huge_values,
 )
 from stitchcuda.verify.inputs.integer_values import SMALLEST, is_mask
 from stitchcuda.verify.inputs.reseeding import is_constant, random_signs, root_mean_square
@@ -293,6 +294,12 @@ def _same_elements(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor:
     return torch.where(drawing.random(*x.shape) < 1 / 4, taken, x)
 
 
+def _huge(x: Tensor, drawing: Drawing) -> Tensor | None:
+    """A few of the largest values that the reference stands, among such as are given."""
+    most = drawing.ranges.huge.get(drawing.number)
+    return with_huge_values(drawing.tensor, drawing.generator, most) if most else None
+
+
 def _edges(x: Tensor, drawing: Drawing) -> Tensor:
     """Only the first and the last elements differ: those of a sixteenth each."""
     made = x.clone().contiguous()
@@ -378,8 +385,8 @@ _ROWS: tuple[Change, ...] = (
 
 
 def _mixed(rows: Tensor, drawing: Drawing) -> Tensor | None:
-    """Each row is of one of these kinds, or as given."""
-    made, which = rows.clone(), drawing.whole(len(_ROWS) + 1, len(rows))
+    """Each four rows are of one of these kinds, or as given: rows beside each other may be alike."""
+    made, which = rows.clone(), drawing.whole(len(_ROWS) + 1, -(-len(rows) // 4)).repeat_interleave(4)[: len(rows)]
     for number, change in enumerate(_ROWS):
         chosen = which == number
         if bool(chosen.any()) and (changed := change(rows[chosen], drawing)) is not None:
@@ -408,6 +415,7 @@ RARE: dict[str, Kind] = {
     "like the row before": Kind("inputs whose rows equal the one before except for a few elements", _is_real,
                                 _by_row(_like_the_row_before)),
     "whole": Kind("inputs of whole numbers", _is_real, _by_row(_whole_numbers)),
+    "huge": Kind("inputs with a few values as large as the reference stands", _is_real, _huge),
     "tiny": Kind("inputs with tiny rows", _is_data, _tiny),
     "other units": Kind("inputs with columns of very different sizes", _is_real, _other_units),
     "zero indices": Kind("inputs that are zero at an index of each axis", _is_data, _zero_indices),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,15 @@ _TOUCHED = 3                               # this set repeats set 0 with a few e
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
 _LARGER = 2                                # another size is at most this many times the given one
-_KINDS_S, _KINDS_LARGE_S = 6.0, 2.0        # seconds for kinds of rare inputs, and where a call takes ...
+_KINDS_S, _KINDS_LARGE_S = 10.0, 2.0       # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
 _LITTLE, _MOST_S = 2**26, 6.0             # bytes of a call of which all kinds of parameters are tried, for so many seconds
 _CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
 _random = secrets.SystemRandom()
+
+Clock = Callable[[], float]
+"""Seconds since some moment. A judge's leaves out those in which it waited for its turn on the GPU."""
 
 
 class ReferenceLost(BadInput):
@@ -251,11 +254,11 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
-def redraw_all(ask: Ask, secret_inputs: SecretInputs) -> list[SecretInputs]:
+def redraw_all(ask: Ask, secret_inputs: SecretInputs, clock: Clock = time.monotonic) -> list[SecretInputs]:
     """Parameters of other magnitudes, then such that are far from the constructor's: those that the reference stands."""
     first = redraw_parameters(ask, secret_inputs)
     others = [first] if first else []
-    redraw_far(ask, secret_inputs, others)
+    redraw_far(ask, secret_inputs, others, clock)
     return others
 
 
@@ -296,15 +299,17 @@ def widest(measures: Sequence[Measure], times: float = WIDEST) -> Bound:
     return Bound(max_relative=times * usual.max_relative, norm_relative=times * usual.norm_relative)
 
 
-def redraw_far(ask: Ask, secret_inputs: SecretInputs, others: list[SecretInputs]) -> None:
+def redraw_far(
+    ask: Ask, secret_inputs: SecretInputs, others: list[SecretInputs], clock: Clock = time.monotonic
+) -> None:
     """Appends parameters of each kind that is far from the constructor's, in random order, for as long as that takes little
     time: of a large reference one kind takes the place of the other magnitudes in half of all checks."""
-    first, until = secret_inputs.sets[0], time.monotonic() + _MOST_S
+    first, until = secret_inputs.sets[0], clock() + _MOST_S
     terms = (tuple(sorted(secret_inputs.kept)), secret_inputs.alike, secret_inputs.amplified)
     usual = _CONDITIONED * max(secret_inputs.usual, _LEAST_ERROR)
     large = secret_inputs.bytes_of_a_call() > _LITTLE
     for kind in _random.sample(list(KINDS), 1 if large else len(KINDS)):
-        if not (_random.random() < 1 / 2 if large else time.monotonic() < until):
+        if not (_random.random() < 1 / 2 if large else clock() < until):
             return
         try:
             made = ask(requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=usual, far=kind))
@@ -334,7 +339,7 @@ def bounds_with(secret_inputs: SecretInputs, seeds: int, given: InputSet) -> dic
     }
 
 
-def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
+def draw_rare(ask: Ask, secret_inputs: SecretInputs, clock: Clock = time.monotonic) -> Iterator[InputSet]:
     """Yields input sets of which programs may think that they do not occur, where the reference stands them: zeros everywhere,
     since a guard may look at all values at once; masks that leave nothing out; values that differ by little from those of
     the first set, unless a call takes much memory; and the kinds of `verify/inputs/rare_values.py`, in random order, as far as
@@ -357,10 +362,10 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
         for rare in ask(requests.FindRareSeeds(first, secret_inputs.state, secrets.randbits(31))).seeds:
             drawn = draw_set(ask, secret_inputs, variants=[GIVEN], seed=first.seed, draw_seed=rare)
             yield replace(drawn, variant=RARE_DRAWS)
-    yield from _draw_rare_kinds(ask, secret_inputs)
+    yield from _draw_rare_kinds(ask, secret_inputs, clock)
 
 
-def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet]:
+def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs, clock: Clock) -> Iterator[InputSet]:
     """Yields sets of the kinds: the mixed one first, then those with something far larger than the rest, on which parts of half
     the width fail that are scaled together, those of few inputs (masks, settings), and last what rows of the mixed one hold."""
     if not secret_inputs.beyond:
@@ -370,9 +375,9 @@ def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs) -> Iterator[InputSet
         kind != MIXED, kind in IN_ROWS, kind not in FAR, RARE[kind].common,
     ))  # fmt: skip
     most = _KINDS_LARGE_S if secret_inputs.bytes_of_a_call() >= _LARGE else _KINDS_S
-    begin = time.monotonic()
+    begin = clock()
     for number, kind in enumerate(kinds):
-        if number and time.monotonic() - begin > most:
+        if number and clock() - begin > most:
             secret_inputs.remark(f"limited: of {len(kinds)} kinds of rare inputs {number} were tried, for want of time")
             return
         seed = secret_inputs.sets[0].seed if RARE[kind].before else None

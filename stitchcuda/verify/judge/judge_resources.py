@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,6 +145,10 @@ class JudgeResources:
         assert gpu is not None             # set when the reference was started, which comes first
         with gpu.hold(alone=alone, waited=worker.extend if worker else lambda seconds: None):
             yield
+
+    def clock(self) -> float:
+        """Seconds since some moment, without those in which this judge waited for its turn on the GPU."""
+        return time.monotonic() - (self._shared.gpu.waited_s if self._shared.gpu else 0.0)
 
     def start_worker(self, program: str | Path, secret_inputs: SecretInputs) -> Born:
         """Starts a worker for a copy of the program. Nothing is loaded yet."""

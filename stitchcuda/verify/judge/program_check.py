@@ -137,7 +137,7 @@ class ProgramCheck:
         resources, worker, secret_inputs = self._resources, self._worker, self._secret_inputs
         completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, self._seeds))
         self._again = resources.background.ask(
-            lambda: redraw_all(resources.ask, secret_inputs) if self._fresh and self._trial.state else []
+            lambda: redraw_all(resources.ask, secret_inputs, resources.clock) if self._fresh and self._trial.state else []
         )
         if resources.is_large(secret_inputs):  # the reference runs before the program takes memory
             with self._asking("inputs"):
@@ -167,7 +167,8 @@ class ProgramCheck:
         try:
             if self._fresh:
                 terms = self._ask_reference, self._secret_inputs
-                others = itertools.chain(draw_rare(*terms), draw_other_sizes(*terms, read_free_sizes(self._program)))
+                rare = draw_rare(*terms, self._resources.clock)
+                others = itertools.chain(rare, draw_other_sizes(*terms, read_free_sizes(self._program)))
         except WorkerFailed as failure:
             return correctness.failed_check(self._trial, failure)
         with self._asking("values"):

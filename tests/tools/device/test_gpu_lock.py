@@ -84,6 +84,13 @@ def test_who_came_late_is_told_how_late() -> None:
     assert 0.2 < late[0] < 10
 
 
+def test_a_lock_counts_what_its_process_waited() -> None:
+    turn, held = gpu_lock.GpuLock("a"), gpu_lock.exclusive("a")
+    held.__enter__()
+    assert waits(lambda device: turn.hold(alone=False), "a", lambda: held.__exit__(None, None, None))
+    assert 0.2 < turn.waited_s < 10
+
+
 def test_threads_of_one_process_share_its_turn() -> None:
     """Or one would wait for somebody who waits for the other."""
     turn, inside, enough = gpu_lock.GpuLock("a"), threading.Event(), threading.Event()
