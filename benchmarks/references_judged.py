@@ -41,7 +41,9 @@ def verdict(reference: Path, program: Path, gpu: str, cores: set[int]) -> dict[s
     except subprocess.TimeoutExpired:
         return {"seconds": SECONDS, "said": f"no verdict within {SECONDS} s", "notes": []}
     found = json.loads(ended.stdout) if ended.returncode in (0, 1) else {"reasons": [ended.stderr.strip()[-400:]], "notes": []}
-    return {"seconds": time.monotonic() - begun, "said": "; ".join(found["reasons"]), "notes": found["notes"]}
+    questions = found.get("seconds", {}).get("questions", {})
+    said = "; ".join(found["reasons"])
+    return {"seconds": time.monotonic() - begun, "said": said, "notes": found["notes"], "questions": questions}
 
 
 def by_number(name: str) -> list[int]:

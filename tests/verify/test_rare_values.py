@@ -133,6 +133,17 @@ def test_only_what_the_reference_stands_is_drawn(tmp_path: Path, result: str, na
     assert (secret_inputs.draw_set(ask, made, variants=[name, "as given"]).variant == name) == stands
 
 
+@pytest.mark.parametrize(("result", "equal"), [("x.topk(3).indices", False), ("x.topk(3).values", True)])
+def test_values_become_equal_only_where_torch_says_which_is_named(tmp_path: Path, result: str, equal: bool) -> None:
+    ask = asking(tmp_path, source(result, "[torch.randn(64, 24)]"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 2)
+    found = {given.variant: unpack(given.inputs, "cpu")[0] for given in secret_inputs.draw_rare(ask, made)}
+    assert {"tiny", "first far"} < found.keys()
+    assert ("whole" in found) == equal
+    assert all(bool((x.sort().values.diff() != 0).all()) for x in found.values()) != equal
+
+
 def test_every_kind_is_tried_in_a_small_call(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2 + y", "[torch.randn(32, 24), torch.randn(32, 24)]", names="x, y"))
     made = secret_inputs.draw(ask)

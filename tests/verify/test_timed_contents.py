@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from stitchcuda.verify.inputs import timed_contents
+from stitchcuda.verify.inputs import secret_inputs, timed_contents
+from stitchcuda.verify.inputs.reference_requests import FindMovable
 from stitchcuda.verify.integrity import speed_of_light
 from stitchcuda.verify.messages.tensor_block import pack, unpack
+from tests.verify.references import asking, source
 from tests.verify.test_timing import timed_result
 
 
@@ -44,6 +48,20 @@ def test_strides_are_kept() -> None:
     made = moved([source], 9, scaled=False)[0]
     assert made.stride() == source.stride()
     assert torch.equal(made, source.roll((9 % 4, 2), (0, 2)))
+
+
+def test_zeros_of_a_triangular_matrix_stay(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("torch.tril(x @ y)", "[torch.tril(torch.rand(24, 24)), torch.rand(24, 24)]", names="x, y"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 2)
+    found = ask(FindMovable((made.sets[0].inputs,)))
+    assert found.moving == found.floats == [[0], [1, 0, 1]]
+    given = unpack(made.sets[0].inputs, "cpu")
+    turned = timed_contents.allocate_like(given)
+    timed_contents.refresh(turned, given, 1234, found.moving, scaled=False)
+    assert torch.equal(turned[0] == 0, given[0] == 0)
+    assert not torch.equal(turned[0], given[0])
+    assert torch.equal(turned[0].flatten().sort()[0], given[0].flatten().sort()[0])
 
 
 def test_what_means_something_by_place_stays() -> None:

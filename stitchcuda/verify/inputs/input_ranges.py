@@ -61,7 +61,8 @@ class InputRanges:
     larger, or some whole numbers; `huge`: by number, a value as large as a few of its floats become; `grown`: a value up to
     which some of its integers grow. `full`: masks may leave nothing
     out. `compared_state`: by name, values with which it compares a parameter's or buffer's own. `uses`: of integers. `ties`: an
-    operator tells equal values apart, or integers are among the outputs. `still`: true where an element keeps its value.
+    operator tells equal values apart, or integers are among the outputs; `open_ties`: it matters which of equal values an
+    operator names, and torch does not document that. `still`: true where an element keeps its value.
     `notes`: on what stays as it is.
     """
 
@@ -80,6 +81,7 @@ class InputRanges:
     compared_state: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     uses: IntegerUses = UNUSED
     ties: bool = False
+    open_ties: bool = False
     still: Mapping[int, Tensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -458,13 +460,13 @@ def with_grown_integers(tensor: Tensor, generator: torch.Generator, most: int) -
 
 
 def with_huge_values(tensor: Tensor, generator: torch.Generator, most: float) -> Tensor:
-    """Returns the tensor with `most`, half and an eighth of it, of both signs where the tensor has both, in up to four
-    elements each. Zeros stay."""
+    """Returns the tensor with values up to `most`, half and an eighth of it, of both signs where the tensor has both, in up to
+    four elements each. Zeros stay."""
     made = tensor.detach().clone().contiguous()
-    signs = torch.tensor((1, -1, 1, -1) if find_domain(tensor) == "free" else (1, 1, 1, 1), device=made.device)
+    parts = (1, -63 / 64, 62 / 64, -61 / 64) if find_domain(tensor) == "free" else (1, 63 / 64, 62 / 64, 61 / 64)
     for value in (most, most / 2, most / 8):
         places = torch.randint(made.numel(), (4,), generator=generator, device=generator.device).to(made.device)
-        made.view(-1)[places] = (signs * value).to(made.dtype)
+        made.view(-1)[places] = torch.tensor(parts, dtype=made.dtype, device=made.device) * value
     return like(tensor, torch.where(tensor == 0, tensor, made))
 
 

@@ -82,7 +82,7 @@ Change = Callable[[Tensor, Drawing], "Tensor | None"]
 class Kind(NamedTuple):
     """A kind of inputs. `suits`: whether it changes a tensor. `before`: they repeat those of the call before in part. `loose`:
     sums of them may be less exact. `offset`: the mean of rows is far larger than their spread: not for norms, whose variance a
-    program may compute in one pass."""
+    program may compute in one pass. `ties`: values that differ may become equal."""
 
     meaning: str
     suits: Callable[[Tensor], bool]
@@ -90,6 +90,7 @@ class Kind(NamedTuple):
     before: bool = False
     loose: bool = False
     offset: bool = False
+    ties: bool = False
 
     @property
     def common(self) -> bool:
@@ -101,6 +102,8 @@ def draw(arguments: Any, name: str, generator: torch.Generator, ranges: InputRan
     """The arguments as inputs of this kind, which may end with `ONE`; None if it changes nothing."""
     kind, tensors = RARE[name.removesuffix(ONE)], list_tensors(arguments)
     made: dict[int, Tensor] = {}
+    if kind.ties and ranges.open_ties:
+        return None
     for number, tensor in enumerate(tensors):
         if number in ranges.uses.read or not kind.suits(tensor):
             continue
@@ -379,15 +382,15 @@ def _one_way(lines: Tensor) -> bool:
     return lines.shape[-1] > 1 and bool(((steps >= 0).all(-1) | (steps <= 0).all(-1)).all())
 
 
-_ROWS: tuple[Change, ...] = (
-    _peaked(*_PEAKS), _peaked(1.5, 2.0), _unlike, _nearly_empty, _like_the_row_before, _whole_numbers, _tiny,
-)
+_DISTINCT_ROWS: tuple[Change, ...] = (_peaked(*_PEAKS), _peaked(1.5, 2.0), _tiny)
+_ROWS: tuple[Change, ...] = (*_DISTINCT_ROWS, _unlike, _nearly_empty, _like_the_row_before, _whole_numbers)
 
 
 def _mixed(rows: Tensor, drawing: Drawing) -> Tensor | None:
     """Each four rows are of one of these kinds, or as given: rows beside each other may be alike."""
-    made, which = rows.clone(), drawing.whole(len(_ROWS) + 1, -(-len(rows) // 4)).repeat_interleave(4)[: len(rows)]
-    for number, change in enumerate(_ROWS):
+    changes = _DISTINCT_ROWS if drawing.ranges.open_ties else _ROWS
+    made, which = rows.clone(), drawing.whole(len(changes) + 1, -(-len(rows) // 4)).repeat_interleave(4)[: len(rows)]
+    for number, change in enumerate(changes):
         chosen = which == number
         if bool(chosen.any()) and (changed := change(rows[chosen], drawing)) is not None:
             made[chosen] = changed
@@ -407,40 +410,42 @@ RARE: dict[str, Kind] = {
     "last far": Kind("inputs of which one column is far larger than all others", _is_data,
                      _far_larger(lambda axes: axes[-1:] if len(axes) > 1 else [])),
     "offset": Kind("inputs with an offset of 100 to 1000 in each row", _is_real, _by_row(_offset),
-                   offset=True),
+                   offset=True, ties=True),
     "large few": Kind("inputs with several large values in each row", _is_real, _by_row(_peaked(*_PEAKS))),
     "largest few": Kind("inputs whose largest values stand side by side, or 2^k apart", _is_real, _by_row(_peaked(1.5, 2.0))),
-    "unlike": Kind("inputs whose rows have one sign except for a few elements", _is_real, _by_row(_unlike)),
-    "nearly empty": Kind("inputs whose rows are zero except for a few elements", _is_real, _by_row(_nearly_empty), loose=True),
+    "unlike": Kind("inputs whose rows have one sign except for a few elements", _is_real, _by_row(_unlike), ties=True),
+    "nearly empty": Kind("inputs whose rows are zero except for a few elements", _is_real, _by_row(_nearly_empty),
+                         loose=True, ties=True),
     "like the row before": Kind("inputs whose rows equal the one before except for a few elements", _is_real,
-                                _by_row(_like_the_row_before)),
-    "whole": Kind("inputs of whole numbers", _is_real, _by_row(_whole_numbers)),
+                                _by_row(_like_the_row_before), ties=True),
+    "whole": Kind("inputs of whole numbers", _is_real, _by_row(_whole_numbers), ties=True),
     "huge": Kind("inputs with a few values as large as the reference stands", _is_real, _huge),
     "tiny": Kind("inputs with tiny rows", _is_data, _tiny),
     "other units": Kind("inputs with columns of very different sizes", _is_real, _other_units),
-    "zero indices": Kind("inputs that are zero at an index of each axis", _is_data, _zero_indices),
-    "one value": Kind("inputs of one value", _is_real, _one_value(lambda shape: (1,) * len(shape)), loose=True),
+    "zero indices": Kind("inputs that are zero at an index of each axis", _is_data, _zero_indices, ties=True),
+    "one value": Kind("inputs of one value", _is_real, _one_value(lambda shape: (1,) * len(shape)), loose=True, ties=True),
     "one value a row": Kind("inputs with one value in each row", _is_real,
-                            _one_value(lambda shape: (*shape[:-1], 1)), loose=True),
+                            _one_value(lambda shape: (*shape[:-1], 1)), loose=True, ties=True),
     "one value a column": Kind("inputs with one value in each column", _is_real,
-                               _one_value(lambda shape: (*(1,) * (len(shape) - 1), shape[-1])), loose=True),
-    "near zero": Kind("inputs whose shares are all near zero", _is_share, _near_an_end(False)),
-    "near one": Kind("inputs whose shares are all near one", _is_share, _near_an_end(True)),
-    "same rows": Kind("inputs with rows of another input, up to a few elements", _is_real, _of_another(_same_rows)),
+                               _one_value(lambda shape: (*(1,) * (len(shape) - 1), shape[-1])), loose=True, ties=True),
+    "near zero": Kind("inputs whose shares are all near zero", _is_share, _near_an_end(False), ties=True),
+    "near one": Kind("inputs whose shares are all near one", _is_share, _near_an_end(True), ties=True),
+    "same rows": Kind("inputs with rows of another input, up to a few elements", _is_real, _of_another(_same_rows), ties=True),
     "close": Kind("inputs that nearly equal another input", _is_real, _of_another(_close)),
     "shifted copy": Kind("inputs that are another input, moved on", _is_real, _of_another(_shifted_copy)),
-    "same elements": Kind("inputs with elements of another input", _is_real, _of_another(_same_elements, alike=False)),
+    "same elements": Kind("inputs with elements of another input", _is_real, _of_another(_same_elements, alike=False),
+                          ties=True),
     "edges": Kind("inputs seen before of which the first and last elements are changed", _is_real, _edges, before=True),
     "rows rearranged": Kind("inputs seen before whose elements have changed places within each row", _is_real,
                             _by_row(_rows_rearranged), before=True),
     "rows exchanged": Kind("inputs seen before whose rows have changed places", _is_real,
                            _by_row(_rows_exchanged), before=True),
-    "nothing seen": Kind("masks that leave everything out", _is_mask, _nothing_seen),
+    "nothing seen": Kind("masks that leave everything out", _is_mask, _nothing_seen, ties=True),
     "turned masks": Kind("masks whose lines begin elsewhere", _is_mask, _by_row(_turned)),
-    "few hide": Kind("masks of which few rows leave anything out", _is_mask, _by_row(_few_hide)),
-    "rows hidden": Kind("masks with rows that leave everything out", _is_mask, _by_row(_rows_hidden)),
-    "all seen": Kind("masks without infinities", _is_mask, _all_seen),
-    "no setting": Kind("inputs whose settings are zero", is_setting, _no_setting),
-    "level": Kind("sorted inputs with equal neighbours and a large gap", _is_sorted, _level),
+    "few hide": Kind("masks of which few rows leave anything out", _is_mask, _by_row(_few_hide), ties=True),
+    "rows hidden": Kind("masks with rows that leave everything out", _is_mask, _by_row(_rows_hidden), ties=True),
+    "all seen": Kind("masks without infinities", _is_mask, _all_seen, ties=True),
+    "no setting": Kind("inputs whose settings are zero", is_setting, _no_setting, ties=True),
+    "level": Kind("sorted inputs with equal neighbours and a large gap", _is_sorted, _level, ties=True),
 }  # fmt: skip
 """By name."""

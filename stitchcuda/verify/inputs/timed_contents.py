@@ -2,8 +2,9 @@
 
 A turn rolls a tensor along two axes and scales floats by a number in (0.5, 1]: every element changes, while the layout and,
 for ordinary data, the domain stay. Integers, each of which may be an index, are only reordered, along an axis on which all seem
-to have one range. Sorted values, masks, labels and tensors that share memory are not changed. Workers and the reference apply
-the same operators on the same device. Where to look next: `verify/inputs/value_order.py` (what is sorted),
+to have one range. Where zeros have their places, as in a triangular matrix, only the other elements are rolled. Sorted values,
+masks, labels and tensors that share memory are not changed. Workers and the reference apply the same operators on the same
+device. Where to look next: `verify/inputs/value_order.py` (what is sorted),
 `verify/timing/timed_calls.py` (the calls), `verify/inputs/timed_inputs.py` (the judge's side).
 """
 
@@ -16,7 +17,7 @@ import torch
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 
 Moving = Sequence[Sequence[int]]
-"""For each tensor that is rolled, its position and the axes."""
+"""For each tensor that is rolled, its position and the axes; none if its zeros stay and all else is rolled as one line."""
 
 _SAMPLE = 65_536                           # elements of a tensor that are looked at for distinct values
 _FEW = 8                                   # with at most so many distinct values a tensor is a mask, labels or constant
@@ -114,11 +115,15 @@ def _move(target: torch.Tensor, source: torch.Tensor, turn: int, axes: Sequence[
         target.copy_(source.index_select(axes[0], order.to(source.device)))
         return
     scale = 1.0 - 0.5 * ((turn * 2654435761 >> 7) % _STEPS) / _STEPS
-    shifts = []
+    shifts, rest = [], turn
     for axis in axes:
-        turn, shift = divmod(turn, source.shape[axis])
+        rest, shift = divmod(rest, source.shape[axis])
         shifts.append((axis, shift))
     _roll(target, source, shifts)
+    if not axes:
+        places = source != 0
+        values = source[places]
+        target.masked_scatter_(places, values.roll(turn % max(1, len(values))))
     if scaled and source.dtype in FLOATS:
         target.mul_(scale)
 

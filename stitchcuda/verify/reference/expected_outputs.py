@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -92,6 +93,17 @@ class ExpectedOutputs:
     def find_rare_kinds(self, request: requests.FindRareKinds) -> requests.RareKinds:
         tensors = list_tensors(self._reference.inputs(request.seed))
         return requests.RareKinds(tuple(name for name, kind in RARE.items() if any(map(kind.suits, tensors))))
+
+    def find_movable(self, request: requests.FindMovable) -> requests.Movable:
+        """What timed calls may change. Zeros stay that every draw has in the same places."""
+        found, still = self._comparisons.find_movable(request), self.ranges.still if self.ranges else {}
+        groups = group_by_memory(unpack(request.inputs[0], self._device)) if still else []
+        held = {position for number, positions in enumerate(groups) if number in still for position in positions}
+
+        def keep(pairs: list[list[int]]) -> list[list[int]]:
+            return [pair[:1] if pair[0] in held else pair for pair in pairs]
+
+        return replace(found, moving=keep(found.moving), floats=keep(found.floats))
 
     def _draw_variant(
         self, request: requests.Expect, skipped: list[str]

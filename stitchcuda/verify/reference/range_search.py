@@ -70,7 +70,7 @@ def search_ranges(
         compared={number: tuple(values.values()) for number, values in seen.compared.items() if isinstance(number, int)},
     ), generator, seen.uses())  # fmt: skip
     of_state = {name: tuple(values.values()) for name, values in seen.compared.items() if isinstance(name, str)}
-    return replace(ranges, ties=ties, compared_state=of_state)
+    return replace(ranges, ties=ties, open_ties=leaves_open, compared_state=of_state)
 
 
 def stands_rounding(
