@@ -40,10 +40,10 @@ def verdict(reference: Path, program: Path, gpu: str, cores: set[int]) -> dict[s
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"seconds": SECONDS, "said": f"no verdict within {SECONDS} s", "notes": []}
-    found = json.loads(ended.stdout) if ended.returncode in (0, 1) else {"reasons": [ended.stderr.strip()[-400:]], "notes": []}
-    questions = found.get("seconds", {}).get("questions", {})
+    failed: dict[str, Any] = {"reasons": [ended.stderr.strip()[-400:]], "notes": []}
+    found: dict[str, Any] = json.loads(ended.stdout) if ended.returncode in (0, 1) else failed
     said = "; ".join(found["reasons"])
-    return {"seconds": time.monotonic() - begun, "said": said, "notes": found["notes"], "questions": questions}
+    return {"seconds": time.monotonic() - begun, "said": said, "notes": found["notes"], "taken": found.get("seconds")}
 
 
 def by_number(name: str) -> list[int]:
