@@ -92,3 +92,15 @@ def test_a_reference_gets_of_each_kind_what_it_stands(tmp_path: Path) -> None:
     assert set(found) == set(KINDS)
     assert math.isclose(float(found["large"][0].norm()), 128, rel_tol=0.2)
     assert int(found["loaded"][1].min()) >= 2**16
+
+
+@pytest.mark.parametrize(("result", "pruned"), [("x @ self.p0", True), ("(x @ self.p0).topk(3).indices", False)])
+def test_rows_become_equal_only_where_torch_says_which_is_named(tmp_path: Path, result: str, pruned: bool) -> None:
+    ask = asking(tmp_path, source(result, init="self.p0 = nn.Parameter(torch.randn(16, 16))"))
+    one = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, one, 2)
+    others: list[secret_inputs.SecretInputs] = []
+    secret_inputs.redraw_far(ask, one, others)
+    found = {other.kind: unpack(other.state, "cpu")[0] for other in others}
+    assert ("pruned" in found) == pruned
+    assert not pruned or float((found["pruned"] == 0).float().mean()) > 0.7

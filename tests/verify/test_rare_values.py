@@ -75,6 +75,57 @@ def test_shares_stay_shares_where_the_reference_stands_no_others(name: str) -> N
     assert made is None or bool(((made[0] >= 0) & (made[0] <= 1)).all())
 
 
+def test_rows_fall_and_alternate() -> None:
+    x = torch.randn(64, 32)
+    assert bool(((one("falling", x).diff(dim=-1) > 0).sum(-1) <= 1).all())
+    steps = one("alternating", x).diff(dim=-1).sign()
+    assert bool((steps[:, 1:] == -steps[:, :-1]).all())
+
+
+def test_complex_numbers_and_matrices_of_special_structure() -> None:
+    real = one("real", torch.randn(16, 8, dtype=torch.complex64))
+    assert bool(((real.imag == 0) & (real.real < 0)).any())
+    matrices = one("special matrices", torch.randn(32, 3, 3))
+    assert bool((matrices == torch.diag_embed(matrices.diagonal(dim1=1, dim2=2))).all())
+    assert 0 < int((matrices.diagonal(dim1=1, dim2=2).diff(dim=-1) == 0).all(-1).sum()) < 32
+
+
+def test_rows_keep_their_mantissas_or_are_opposite() -> None:
+    x, y = torch.randn(16, 8), torch.randn(16, 8)
+    assert torch.equal(one("times 2^k", x).frexp().mantissa, x.frexp().mantissa)
+    made = drawn("opposite", x, y)
+    assert made is not None
+    assert bool(((made[1] + x == 0).sum(-1) >= 5).any())
+
+
+def test_masks_of_the_least_float_hide_whole_rows() -> None:
+    least = torch.finfo(torch.float32).min
+    given = (torch.arange(16) >= torch.randint(2, 15, (8, 1))).float() * least
+    assert bool((one("rows hidden", given) == least).all(-1).any())
+    assert bool((one("all seen", given) == 0).all())
+
+
+def test_integers_of_rare_structure_stay_between_those_that_are_given() -> None:
+    x, y = torch.randint(0, 64, (8, 64)), torch.randint(0, 64, (8, 64))
+    assert int((one("chain", x) == (torch.arange(64) - 1).clamp(min=0)).sum()) > 400
+    repeated = one("repeating", x)
+    assert all(any(int((row[p:] != row[:-p]).sum()) <= 2 for p in range(1, 33)) for row in repeated)
+    made = drawn("complementing", x, y)
+    assert made is not None
+    assert int((made[1] + x == 63).sum()) > 400
+    offsets = torch.arange(0, 512, 16)
+    early = one("ending early", offsets)
+    assert int(early[-1]) < int(offsets[-1])
+    assert torch.equal(early[:20], offsets[:20])
+    for kept in (one("chain", x), repeated, made[1]):
+        assert int(kept.min()) >= 0
+        assert int(kept.max()) <= 63
+    path = one("path", torch.rand(16, 16) < 0.1)
+    reach = torch.linalg.matrix_power(path.float() + torch.eye(16), 15) > 0
+    assert int(path.sum()) == 15
+    assert bool(reach.any(0).all())
+
+
 def test_one_value_is_one_that_few_bits_hold_badly() -> None:
     made = one("one value", torch.randn(32, 16))
     value = made[0, 0]

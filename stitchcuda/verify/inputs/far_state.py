@@ -71,12 +71,13 @@ Change = Callable[[Draw, float], Tensor]
 @dataclass(frozen=True)
 class FarKind:
     """`change`: returns other values for a tensor, `near` ones where it has none of its own. `integers`: it is for whole
-    numbers too. `what`: the values, for a sentence."""
+    numbers too. `ties`: rows may become equal, and so may what is computed from them. `what`: the values, for a sentence."""
 
     what: str
     strengths: tuple[float, ...]
     change: Change
     integers: bool = False
+    ties: bool = False
 
 
 def concerns(kind: FarKind, value: Tensor, freedom: Freedom) -> bool:
@@ -88,6 +89,8 @@ def concerns(kind: FarKind, value: Tensor, freedom: Freedom) -> bool:
         return False
     if kind.change is _loaded:
         return freedom == "same signs"
+    if kind.change is _pruned:
+        return freedom == "any" and not _is_vector(value)
     return kind.change is not _remembering or _is_vector(value) or _square_side(value) > 1
 
 
@@ -162,6 +165,18 @@ def _loaded(draw: Draw, strength: float) -> Tensor:
     return (most.min + (draw.uniform(*own.shape) * 256).long()).to(own.dtype)
 
 
+def _pruned(draw: Draw, strength: float) -> Tensor:
+    """Of matrices so large a share of the elements is zero, alone or in blocks of 16, and all of some rows."""
+    near = draw.near()
+    if _is_vector(near):
+        return near
+    rows = near.reshape(-1, near.shape[-1])
+    blocks = draw.uniform(len(rows), -(-rows.shape[1] // _FEW)).repeat_interleave(_FEW, 1)[:, : rows.shape[1]]
+    single = draw.uniform(*rows.shape) < strength
+    zero = torch.where(draw.uniform(len(rows), 1) < 1 / 2, single, blocks < strength)
+    return rows.masked_fill(zero, 0.0).view(near.shape)
+
+
 def _counted(draw: Draw, strength: float) -> Tensor:
     own, facts = draw.own, draw.facts
     if own.itemsize < 4 or strength == _STATISTICS:
@@ -189,6 +204,7 @@ KINDS: Mapping[str, FarKind] = MappingProxyType({
         "gates that stay open or closed, and square matrices of spectral radius 1 to 2",
         (2.5, 2.0, 1.7, 1.4, 1.2, 1.0), _remembering,
     ),
+    "pruned": FarKind("matrices that are mostly zero", (0.9, 0.5), _pruned, ties=True),
     "loaded": FarKind(
         "counters, flags, permutations, 8-bit numbers and statistics as a checkpoint may hold them",
         (_GROWN, _ROUND, _STATISTICS), _loaded, integers=True,

@@ -131,20 +131,26 @@ def crowd(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gener
 
 def _bounds(given: Tensor, *, arithmetic: bool) -> tuple[Tensor, Tensor]:
     """The least and the largest value that each element may get, as tensors that can be broadcast."""
-    values = given.long()
-    axis = find_interchangeable_axis(given) if given.numel() >= SMALLEST else None
-    if axis is None and given.dim() > 1 and not arithmetic:
-        low = high = values                # each position seems to have a range of its own
-    elif axis is None:
-        low, high = torch.aminmax(values)
-    else:
-        low, high = values.amin(axis, keepdim=True), values.amax(axis, keepdim=True)
+    low, high = torch.aminmax(given.long()) if arithmetic and _axis(given) is None else low_and_high(given)
     low = low.clamp(max=0)
     if arithmetic:
         most = torch.iinfo(torch.int64 if given.is_floating_point() else given.dtype)
         reach = low.abs().maximum(high.abs()).clamp(min=1)
         low, high = (-reach).clamp(min=most.min), reach
     return low, high
+
+
+def low_and_high(given: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the largest of the integers given at each element's position, as tensors that can be broadcast."""
+    values, axis = given.long(), _axis(given)
+    if axis is not None:
+        return values.amin(axis, keepdim=True), values.amax(axis, keepdim=True)
+    low, high = torch.aminmax(values)
+    return (values, values) if given.dim() > 1 else (low, high)  # each position seems to have a range of its own
+
+
+def _axis(given: Tensor) -> int | None:
+    return find_interchangeable_axis(given) if given.numel() >= SMALLEST else None
 
 
 def _are_distinct(given: Tensor) -> bool:

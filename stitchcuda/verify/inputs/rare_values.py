@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +26,18 @@ from stitchcuda.verify.inputs.input_ranges import (
     with_huge_values,
 )
 from stitchcuda.verify.inputs.integer_values import SMALLEST, is_mask
-from stitchcuda.verify.inputs.reseeding import is_constant, random_signs, root_mean_square
+from stitchcuda.verify.inputs.rare_drawing import Change, Drawing, by_row, few_places
+from stitchcuda.verify.inputs.rare_integers import (
+    chain,
+    complementing,
+    ending_early,
+    is_adjacency,
+    is_integers,
+    is_rising,
+    path,
+    repeating,
+)
+from stitchcuda.verify.inputs.reseeding import is_constant, root_mean_square
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.messages.shared_tensors import is_float8
 
@@ -35,48 +45,11 @@ ONE = ", in one input"                     # ends the name of a kind that change
 LOOSE = 2.0**-16                           # the error allowed where all terms of a sum are equal: they are rounded alike
 _FAR, _FAR_HALF = (14, 18), (9, 12)        # octaves by which a row is larger than the others, and in float16
 _TINY, _TINY_HALF = (30, 60), (14, 20)     # octaves by which rows are smaller
+_LEAST, _LEAST_HALF = (60, 110), (14, 20)  # ... and still normal numbers
 _UNITS = 13                                # octaves between columns
 _PEAKS = 85.0, 110.0                       # e^89 overflows in float32
 _CLOSE = 1e-4
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """One tensor of the arguments, which a kind changes. `tensors`: all of them, by number."""
-
-    tensors: Sequence[Tensor]
-    number: int
-    generator: torch.Generator
-    ranges: InputRanges
-
-    @property
-    def tensor(self) -> Tensor:
-        return self.tensors[self.number]
-
-    @property
-    def signed(self) -> bool:
-        """Whether its values may be negative, and beyond 1."""
-        return find_domain(self.tensor) == "free" or self.number in self.ranges.free
-
-    def random(self, *shape: int) -> Tensor:
-        drawn = torch.rand(shape, generator=self.generator, dtype=torch.float64, device=self.generator.device)
-        return drawn.to(self.tensor.device)
-
-    def whole(self, below: int, *shape: int) -> Tensor:
-        drawn = torch.randint(below, shape, generator=self.generator, device=self.generator.device)
-        return drawn.to(self.tensor.device)
-
-    def signs(self, *shape: int) -> Tensor:
-        """Random signs, or 1 where values may not be negative."""
-        signs = random_signs(torch.Size(shape), self.generator).to(self.tensor.device).double()
-        return signs if self.signed else signs.abs()
-
-    def between(self, octaves: tuple[int, int], *shape: int) -> Tensor:
-        """Numbers of 2 to the power of `octaves`."""
-        return 2.0 ** (octaves[0] + (octaves[1] - octaves[0]) * self.random(*shape))
-
-
-Change = Callable[[Tensor, Drawing], "Tensor | None"]
+_HIDES = -1e4                              # what is added to a score to hide it, or less
 
 
 class Kind(NamedTuple):
@@ -105,14 +78,15 @@ def draw(arguments: Any, name: str, generator: torch.Generator, ranges: InputRan
     if kind.ties and ranges.open_ties:
         return None
     for number, tensor in enumerate(tensors):
-        if number in ranges.uses.read or not kind.suits(tensor):
+        places = number in ranges.uses.places and kind.suits in (is_integers, is_rising)
+        if number in ranges.uses.read or places or not kind.suits(tensor):
             continue
         wide = torch.complex128 if tensor.is_complex() else torch.float64
         changed = kind.change(tensor.detach().to(wide), Drawing(tensors, number, generator, ranges))
         if changed is None:
             continue
         changed = like(tensor, changed)
-        changed = changed if kind.suits is _is_mask else ranges.hold(number, tensor, changed)
+        changed = changed if kind.suits in (_is_mask, is_adjacency) else ranges.hold(number, tensor, changed)
         if not torch.equal(changed, tensor):
             made[number] = changed
     if name.endswith(ONE):
@@ -128,7 +102,15 @@ def _is_real(tensor: Tensor) -> bool:
 
 
 def _is_data(tensor: Tensor) -> bool:
-    return _is_real(tensor) or (tensor.is_complex() and tensor.numel() >= SMALLEST)
+    return _is_real(tensor) or _is_complex(tensor)
+
+
+def _is_complex(tensor: Tensor) -> bool:
+    return tensor.is_complex() and tensor.numel() >= SMALLEST
+
+
+def _is_square(tensor: Tensor) -> bool:
+    return tensor.dim() > 1 and 1 < tensor.shape[-1] == tensor.shape[-2] and find_domain(tensor) == "free"
 
 
 def _is_share(tensor: Tensor) -> bool:
@@ -141,26 +123,18 @@ def _is_sorted(tensor: Tensor) -> bool:
 
 
 def _is_mask(tensor: Tensor) -> bool:
-    """Whether it holds booleans, zeros and ones, or numbers and -inf."""
+    """Whether it holds booleans, zeros and ones, or what hides scores that it is added to."""
     if tensor.numel() < 2 or tensor.is_complex() or is_float8(tensor):
         return False
-    if tensor.is_floating_point() and bool(torch.isneginf(tensor).any()):
-        return True
-    return is_mask(tensor) and (tensor.dtype is torch.bool or not is_constant(tensor))
+    return _added(tensor) < 0 or (is_mask(tensor) and (tensor.dtype is torch.bool or not is_constant(tensor)))
 
 
-def _by_row(change: Change) -> Change:
-    """A change of the rows of the last axis, which are given as those of a matrix."""
-    def changed(x: Tensor, drawing: Drawing) -> Tensor | None:
-        made = change(x.reshape(-1, x.shape[-1]), drawing)
-        return None if made is None else made.reshape(x.shape)
-    return changed
-
-
-def _few_places(rows: Tensor, drawing: Drawing, most: int = 3) -> Tensor:
-    """A mask of one to `most` places of each row."""
-    places = drawing.whole(rows.shape[1], len(rows), most)
-    return torch.zeros(rows.shape, dtype=torch.bool, device=rows.device).scatter_(1, places, True)
+def _added(tensor: Tensor) -> float:
+    """What a mask adds to hide a score: -inf if it holds any, or a number below `_HIDES` beside zeros; else 0."""
+    if not tensor.is_floating_point():
+        return 0.0
+    least = float(tensor.min())
+    return least if least == -math.inf or (least <= _HIDES and bool(((tensor == 0) | (tensor == least)).all())) else 0.0
 
 
 def _far_larger(among: Callable[[Sequence[int]], Sequence[int]]) -> Change:
@@ -204,17 +178,17 @@ def _unlike(rows: Tensor, drawing: Drawing) -> Tensor:
     """Rows of one sign with one to three elements of the other one, or of zeros."""
     alike = rows.abs() * drawing.signs(len(rows), 1)
     other = -alike * (drawing.random(len(rows), 1) < 3 / 4) if drawing.signed else torch.zeros_like(alike)
-    return torch.where(_few_places(rows, drawing), other, alike)
+    return torch.where(few_places(rows, drawing), other, alike)
 
 
 def _nearly_empty(rows: Tensor, drawing: Drawing) -> Tensor:
     kept = drawing.random(*rows.shape) < 0.05 * drawing.random(len(rows), 1)
-    return torch.where(kept | _few_places(rows, drawing, 1), rows, 0.0)
+    return torch.where(kept | few_places(rows, drawing, 1), rows, 0.0)
 
 
 def _like_the_row_before(rows: Tensor, drawing: Drawing) -> Tensor | None:
     index = torch.arange(len(rows), device=rows.device)
-    return torch.where(_few_places(rows, drawing), rows, rows[index - index % 2]) if len(rows) > 1 else None
+    return torch.where(few_places(rows, drawing), rows, rows[index - index % 2]) if len(rows) > 1 else None
 
 
 def _whole_numbers(rows: Tensor, drawing: Drawing) -> Tensor | None:
@@ -222,10 +196,42 @@ def _whole_numbers(rows: Tensor, drawing: Drawing) -> Tensor | None:
     return drawing.whole(256, *rows.shape).double() if drawing.signed or not _is_share(drawing.tensor) else None
 
 
-def _tiny(x: Tensor, drawing: Drawing) -> Tensor:
-    """Rows far below any number that is added to a square or a norm."""
-    octaves = _TINY_HALF if drawing.tensor.dtype is torch.float16 else _TINY
-    return x / drawing.between(octaves, *x.shape[:-1], 1)
+def _smaller(usual: tuple[int, int], half: tuple[int, int]) -> Change:
+    """Rows that are smaller by so many octaves."""
+    def changed(x: Tensor, drawing: Drawing) -> Tensor:
+        return x / drawing.between(half if drawing.tensor.dtype is torch.float16 else usual, *x.shape[:-1], 1)
+    return changed
+
+
+def _falling(rows: Tensor, drawing: Drawing) -> Tensor:
+    """Rows that fall, except that the largest value stands anywhere."""
+    index, place = torch.arange(rows.shape[1], device=rows.device), drawing.whole(rows.shape[1], len(rows), 1)
+    order = torch.where(index < place, index + 1, torch.where(index == place, 0, index))
+    return rows.sort(1, descending=True).values.gather(1, order)
+
+
+def _alternating(rows: Tensor, drawing: Drawing) -> Tensor:
+    """Each value of the larger half of a row stands between two of the smaller one."""
+    half = -(-rows.shape[1] // 2)
+    made = torch.empty_like(rows)
+    ordered = rows.sort(1).values
+    made[:, ::2] = ordered[:, :half]
+    made[:, 1::2] = ordered[:, half:]
+    return made
+
+
+def _real(x: Tensor, drawing: Drawing) -> Tensor:
+    """Half of the complex numbers have no imaginary part, and half of these a negative real one."""
+    drawn = drawing.random(*x.shape)
+    sizes = torch.where(drawn < 1 / 4, -x.abs(), x.abs())
+    return torch.where(drawn < 1 / 2, torch.complex(sizes, torch.zeros_like(sizes)), x)
+
+
+def _special_matrices(x: Tensor, drawing: Drawing) -> Tensor | None:
+    """Matrices that are diagonal, of which half are multiples of the identity."""
+    diagonal = x.diagonal(dim1=-2, dim2=-1)
+    alike = drawing.random(*diagonal.shape[:-1], 1) < 1 / 2
+    return torch.diag_embed(torch.where(alike, diagonal[..., :1], diagonal))
 
 
 def _other_units(x: Tensor, drawing: Drawing) -> Tensor | None:
@@ -263,7 +269,7 @@ def _near_an_end(far: bool) -> Change:
     return changed
 
 
-def _of_another(change: Callable[[Tensor, Tensor, Drawing], Tensor], *, alike: bool = True) -> Change:
+def _of_another(change: Callable[[Tensor, Tensor, Drawing], Tensor | None], *, alike: bool = True) -> Change:
     """A change by a float input that comes before this one; `alike`: one of its shape."""
     def changed(x: Tensor, drawing: Drawing) -> Tensor | None:
         others = [
@@ -278,9 +284,14 @@ def _of_another(change: Callable[[Tensor, Tensor, Drawing], Tensor], *, alike: b
 def _same_rows(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor:
     """Half the rows are the other's, up to three elements, and so is all of the first one."""
     rows, others = x.reshape(-1, x.shape[-1]), other.reshape(-1, x.shape[-1])
-    own = _few_places(rows, drawing) | (drawing.random(len(rows), 1) < 0.5)
+    own = few_places(rows, drawing) | (drawing.random(len(rows), 1) < 0.5)
     own[0] = len(rows) == 1
     return torch.where(own, rows, others).reshape(x.shape)
+
+
+def _opposite(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor | None:
+    """Half the rows, and the first one, are the other's with the other sign."""
+    return None if not drawing.signed else _same_rows(x, -other, drawing)
 
 
 def _close(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor:
@@ -316,6 +327,11 @@ def _rows_rearranged(rows: Tensor, drawing: Drawing) -> Tensor:
     return rows.gather(1, drawing.random(*rows.shape).argsort(1))
 
 
+def _times_powers(x: Tensor, drawing: Drawing) -> Tensor:
+    """Each row is divided by 2, 4 or 8, and keeps its mantissas."""
+    return x / 2.0 ** (1 + drawing.whole(3, *x.shape[:-1], 1)).double()
+
+
 def _rows_exchanged(rows: Tensor, drawing: Drawing) -> Tensor:
     return rows[drawing.random(len(rows)).argsort()]
 
@@ -326,7 +342,7 @@ def _nothing_seen(x: Tensor, drawing: Drawing) -> Tensor | None:
 
 def _hidden(drawing: Drawing) -> float:
     """What a mask holds where nothing is seen."""
-    return 0.0 if is_mask(drawing.tensor) else -math.inf
+    return 0.0 if is_mask(drawing.tensor) else _added(drawing.tensor)
 
 
 def _turned(rows: Tensor, drawing: Drawing) -> Tensor:
@@ -340,7 +356,7 @@ def _few_hide(rows: Tensor, drawing: Drawing) -> Tensor | None:
     """All rows show everything, except for a few in between."""
     if len(rows) < SMALLEST:
         return None
-    seen = torch.ones_like(rows) if is_mask(drawing.tensor) else torch.nan_to_num(rows, neginf=0.0)
+    seen = torch.ones_like(rows) if is_mask(drawing.tensor) else _shown(rows, drawing)
     chosen = drawing.random(len(rows), 1) < 1 / 8
     chosen[[0, len(rows) // 2, -1]] = False
     hides = drawing.random(*rows.shape) < 0.5
@@ -355,7 +371,11 @@ def _rows_hidden(rows: Tensor, drawing: Drawing) -> Tensor:
 
 
 def _all_seen(x: Tensor, drawing: Drawing) -> Tensor | None:
-    return None if is_mask(drawing.tensor) else torch.nan_to_num(x, neginf=0.0)
+    return None if is_mask(drawing.tensor) else _shown(x, drawing)
+
+
+def _shown(x: Tensor, drawing: Drawing) -> Tensor:
+    return x.masked_fill(x == _added(drawing.tensor), 0.0)
 
 
 def _no_setting(x: Tensor, drawing: Drawing) -> Tensor:
@@ -382,7 +402,9 @@ def _one_way(lines: Tensor) -> bool:
     return lines.shape[-1] > 1 and bool(((steps >= 0).all(-1) | (steps <= 0).all(-1)).all())
 
 
-_DISTINCT_ROWS: tuple[Change, ...] = (_peaked(*_PEAKS), _peaked(1.5, 2.0), _tiny)
+_DISTINCT_ROWS: tuple[Change, ...] = (
+    _peaked(*_PEAKS), _peaked(1.5, 2.0), _smaller(_TINY, _TINY_HALF), _falling, _alternating,
+)
 _ROWS: tuple[Change, ...] = (*_DISTINCT_ROWS, _unlike, _nearly_empty, _like_the_row_before, _whole_numbers)
 
 
@@ -398,29 +420,37 @@ def _mixed(rows: Tensor, drawing: Drawing) -> Tensor | None:
 
 
 MIXED = "mixed"
-IN_ROWS = ("large few", "largest few", "unlike", "nearly empty", "like the row before", "whole", "tiny")
+IN_ROWS = (
+    "large few", "largest few", "unlike", "nearly empty", "like the row before", "whole", "tiny", "falling", "alternating",
+)
 """The kinds that rows of `MIXED` have."""
 FAR = ("first far", "middle far", "last far")
 
 RARE: dict[str, Kind] = {
     MIXED: Kind("inputs with rows of rare kinds: nearly empty, tiny, nearly alike, with a few large or "
-                "unlike elements, of whole numbers", _is_real, _by_row(_mixed), loose=True),
+                "unlike elements, of whole numbers", _is_real, by_row(_mixed), loose=True),
     "first far": Kind("inputs of which one sample is far larger than all others", _is_data, _far_larger(lambda axes: axes[:1])),
     "middle far": Kind("inputs of which one row is far larger than all others", _is_data, _far_larger(lambda axes: axes[1:-1])),
     "last far": Kind("inputs of which one column is far larger than all others", _is_data,
                      _far_larger(lambda axes: axes[-1:] if len(axes) > 1 else [])),
-    "offset": Kind("inputs with an offset of 100 to 1000 in each row", _is_real, _by_row(_offset),
+    "offset": Kind("inputs with an offset of 100 to 1000 in each row", _is_real, by_row(_offset),
                    offset=True, ties=True),
-    "large few": Kind("inputs with several large values in each row", _is_real, _by_row(_peaked(*_PEAKS))),
-    "largest few": Kind("inputs whose largest values stand side by side, or 2^k apart", _is_real, _by_row(_peaked(1.5, 2.0))),
-    "unlike": Kind("inputs whose rows have one sign except for a few elements", _is_real, _by_row(_unlike), ties=True),
-    "nearly empty": Kind("inputs whose rows are zero except for a few elements", _is_real, _by_row(_nearly_empty),
+    "large few": Kind("inputs with several large values in each row", _is_real, by_row(_peaked(*_PEAKS))),
+    "largest few": Kind("inputs whose largest values stand side by side, or 2^k apart", _is_real, by_row(_peaked(1.5, 2.0))),
+    "unlike": Kind("inputs whose rows have one sign except for a few elements", _is_real, by_row(_unlike), ties=True),
+    "nearly empty": Kind("inputs whose rows are zero except for a few elements", _is_real, by_row(_nearly_empty),
                          loose=True, ties=True),
     "like the row before": Kind("inputs whose rows equal the one before except for a few elements", _is_real,
-                                _by_row(_like_the_row_before), ties=True),
-    "whole": Kind("inputs of whole numbers", _is_real, _by_row(_whole_numbers), ties=True),
+                                by_row(_like_the_row_before), ties=True),
+    "whole": Kind("inputs of whole numbers", _is_real, by_row(_whole_numbers), ties=True),
     "huge": Kind("inputs with a few values as large as the reference stands", _is_real, _huge),
-    "tiny": Kind("inputs with tiny rows", _is_data, _tiny),
+    "tiny": Kind("inputs with tiny rows", _is_data, _smaller(_TINY, _TINY_HALF)),
+    "tiniest": Kind("inputs with rows near the least normal numbers", _is_data, _smaller(_LEAST, _LEAST_HALF)),
+    "falling": Kind("inputs whose rows fall, except for the largest value", _is_real, by_row(_falling)),
+    "alternating": Kind("inputs whose neighbours are large and small in turn", _is_real, by_row(_alternating)),
+    "real": Kind("complex inputs with real numbers among them", _is_complex, _real),
+    "special matrices": Kind("inputs of diagonal matrices and multiples of the identity", _is_square, _special_matrices,
+                             ties=True),
     "other units": Kind("inputs with columns of very different sizes", _is_real, _other_units),
     "zero indices": Kind("inputs that are zero at an index of each axis", _is_data, _zero_indices, ties=True),
     "one value": Kind("inputs of one value", _is_real, _one_value(lambda shape: (1,) * len(shape)), loose=True, ties=True),
@@ -435,16 +465,23 @@ RARE: dict[str, Kind] = {
     "shifted copy": Kind("inputs that are another input, moved on", _is_real, _of_another(_shifted_copy)),
     "same elements": Kind("inputs with elements of another input", _is_real, _of_another(_same_elements, alike=False),
                           ties=True),
+    "opposite": Kind("inputs with rows opposite to another input's", _is_real, _of_another(_opposite), ties=True),
     "edges": Kind("inputs seen before of which the first and last elements are changed", _is_real, _edges, before=True),
     "rows rearranged": Kind("inputs seen before whose elements have changed places within each row", _is_real,
-                            _by_row(_rows_rearranged), before=True),
+                            by_row(_rows_rearranged), before=True),
     "rows exchanged": Kind("inputs seen before whose rows have changed places", _is_real,
-                           _by_row(_rows_exchanged), before=True),
+                           by_row(_rows_exchanged), before=True),
+    "times 2^k": Kind("inputs seen before whose rows are multiplied by powers of two", _is_data, _times_powers, before=True),
+    "chain": Kind("integers that each name the place before", is_integers, by_row(chain), ties=True),
+    "repeating": Kind("integers that repeat themselves", is_integers, by_row(repeating), ties=True),
+    "complementing": Kind("integers that complement another input's", is_integers, complementing, ties=True),
+    "ending early": Kind("sorted integers that end early", is_rising, ending_early, ties=True),
+    "path": Kind("square masks that are a path through all", is_adjacency, path, ties=True),
     "nothing seen": Kind("masks that leave everything out", _is_mask, _nothing_seen, ties=True),
-    "turned masks": Kind("masks whose lines begin elsewhere", _is_mask, _by_row(_turned)),
-    "few hide": Kind("masks of which few rows leave anything out", _is_mask, _by_row(_few_hide), ties=True),
-    "rows hidden": Kind("masks with rows that leave everything out", _is_mask, _by_row(_rows_hidden), ties=True),
-    "all seen": Kind("masks without infinities", _is_mask, _all_seen, ties=True),
+    "turned masks": Kind("masks whose lines begin elsewhere", _is_mask, by_row(_turned)),
+    "few hide": Kind("masks of which few rows leave anything out", _is_mask, by_row(_few_hide), ties=True),
+    "rows hidden": Kind("masks with rows that leave everything out", _is_mask, by_row(_rows_hidden), ties=True),
+    "all seen": Kind("masks that add nothing", _is_mask, _all_seen, ties=True),
     "no setting": Kind("inputs whose settings are zero", is_setting, _no_setting, ties=True),
     "level": Kind("sorted inputs with equal neighbours and a large gap", _is_sorted, _level, ties=True),
 }  # fmt: skip

@@ -24,6 +24,7 @@ from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import draw_seeds, variants
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared
+from stitchcuda.verify.inputs.far_state import KINDS
 from stitchcuda.verify.inputs.reference_requests import Construction
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
@@ -195,11 +196,14 @@ class ReferenceWorker:
             with self._outputs.explained(args, kwargs):
                 outputs = run(reference.module, args, kwargs)
             usual = variants.summarise(outputs)
-            uses = self._outputs.ranges.uses if self._outputs.ranges else None
+            ranges = self._outputs.ranges
+            uses = ranges.uses if ranges else None
             facts = self._state.buffer_facts(outputs, uses) if request.far else {}
             del outputs
             notes = tuple(self._state.renew(request, usual, call))
             if request.far:
+                if KINDS[request.far].ties and (ranges is None or ranges.open_ties):
+                    return requests.Renewed(self._state.packed(self.blocks), varied=False)
                 varied = self._state.go_far(request, usual, call_wide, facts)
                 return requests.Renewed(self._state.packed(self.blocks), varied)
             if request.wide_for is not None:
