@@ -58,6 +58,7 @@ def test_replies_that_are_all_there_make_the_same_session_in_one_run(whole: Sess
     assert requests(session.home.root / "box") == {}, "nobody is asked what is answered already"
 
 
+@pytest.mark.more
 def test_killed_once_at_every_call_and_moved(whole: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: each call is struck at one point, another one from call to call."""
     book = tmp_path / "book"

@@ -97,6 +97,7 @@ def test_a_database_is_written_to_by_owners_alone(database: str, tmp_path: Path)
     home.close()
 
 
+@pytest.mark.more
 def test_checkpoints_in_a_database_are_thinned(database: str, tmp_path: Path) -> None:
     import psycopg
 

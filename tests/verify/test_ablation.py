@@ -274,6 +274,7 @@ class LastOfAll(random.SystemRandom):
         return list(population)[:k]
 
 
+@pytest.mark.more
 def test_a_kernel_that_matters_for_few_rows_or_rare_inputs_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_cuda_graph_is_welcome_and_a_stale_one_is_not(judge: Judge, tmp_path: 
     assert "output is wrong" in refused(judge, stale)
 
 
+@pytest.mark.more
 def test_fresh_seeds_for_the_last_word(judge: Judge, tmp_path: Path) -> None:
     result = judge.verify_final(programs.model(tmp_path), seeds=2)
     assert result.ok, result.reasons

@@ -74,6 +74,7 @@ def caught(judge: Judge, file: Path, text: str) -> CheckResult:
     return result
 
 
+@pytest.mark.more
 def test_a_caught_build_of_inline_sources_is_told(judge: Judge, tmp_path: Path) -> None:
     source = (programs.KERNEL + BRIDGE).replace("value > 0.0f", "valu > 0.0f")
     text = INLINE.replace("{source}", source) + CATCHES.replace("{gain}", "gain")

@@ -92,6 +92,7 @@ def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, verifier: Veri
     assert found.shares.own > 0.05
 
 
+@pytest.mark.more
 def test_torch_alone_is_correct_and_refused(tmp_path: Path, verifier: Verifier) -> None:
     found = verifier.verify(programs.model(tmp_path))
     assert not found.accepted
