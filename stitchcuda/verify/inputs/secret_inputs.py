@@ -49,10 +49,10 @@ _TOUCHED = 3                               # this set repeats set 0 with a few e
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
 _LARGER = 2                                # another size is at most this many times the given one
-_KINDS_S, _KINDS_LARGE_S = 10.0, 2.0       # seconds for kinds of rare inputs, and where a call takes ...
+_KINDS_S, _KINDS_LARGE_S = 30.0, 2.0       # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
-_LITTLE, _MOST_S = 2**26, 6.0             # bytes of a call of which all kinds of parameters are tried, for so many seconds
+_LITTLE, _MOST_S = 2**26, 15.0            # bytes of a call of which all kinds of parameters are tried, for so many seconds
 _CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
 _random = secrets.SystemRandom()
 
