@@ -184,6 +184,16 @@ def test_only_what_the_reference_stands_is_drawn(tmp_path: Path, result: str, na
     assert (secret_inputs.draw_set(ask, made, variants=[name, "as given"]).variant == name) == stands
 
 
+def test_values_for_which_memory_does_not_suffice_are_left_out(tmp_path: Path) -> None:
+    full = "x if x.abs().max() < 1e4 else (_ for _ in ()).throw(torch.OutOfMemoryError('CUDA out of memory'))"
+    ask = asking(tmp_path, source(f"({full}) * 2", "[torch.randn(32, 24)]"))
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 2)
+    assert secret_inputs.draw_variant(ask, made, variants=["first far"]) is None
+    assert "limited: inputs of which one sample is far larger than all others were not tried, for want of memory" in made.notes
+    assert secret_inputs.draw_variant(ask, made, variants=["tiny"]) is not None
+
+
 @pytest.mark.parametrize(("result", "equal"), [("x.topk(3).indices", False), ("x.topk(3).values", True)])
 def test_values_become_equal_only_where_torch_says_which_is_named(tmp_path: Path, result: str, equal: bool) -> None:
     ask = asking(tmp_path, source(result, "[torch.randn(64, 24)]"))

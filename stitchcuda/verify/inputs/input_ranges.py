@@ -32,6 +32,7 @@ from stitchcuda.verify.inputs.integer_values import (
 from stitchcuda.verify.inputs.reseeding import is_constant, random_signs, root_mean_square
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.value_order import is_ordered
+from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.shared_tensors import group_by_memory, is_float8, replace_tensors, without_float8
 
 _ROW_SUM = 1e-3                            # how far from 1 the sum of a row of probabilities may be
@@ -171,9 +172,14 @@ def find_ranges(
 
     def find(members: Sequence[int], change: Callable[[Tensor, int], Tensor], stands: Stands) -> frozenset[int]:
         def stands_changed(numbers: Sequence[int]) -> bool:
-            return stands(replace_numbered(given, lambda number, tensor: (
-                structure.hold(number, tensor, change(tensor, number)) if number in numbers else tensor
-            )))  # fmt: skip
+            try:
+                return stands(replace_numbered(given, lambda number, tensor: (
+                    structure.hold(number, tensor, change(tensor, number)) if number in numbers else tensor
+                )))  # fmt: skip
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    return False
+                raise
 
         return frozenset(find_standing(members, stands_changed))
 

@@ -119,25 +119,42 @@ class ExpectedOutputs:
         alike = [variant for variant in others if variants.is_rare(variant) or variant.startswith(variants.LIKE_ANOTHER)]
         wider = [variant.removesuffix(variants.BEYOND) + variants.BEYOND for variant in others if variant not in alike]
         for variant in dict.fromkeys([*alike, *wider, *others]):
-            generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-            arguments = variants.vary(given, variant, generator, ranges)
-            if arguments is None:
+            try:
+                made = self._try_variant(request, given, variant, ranges, draw_seed)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                skipped.append(f"limited: {variants.describe(variant)} were not tried, for want of memory")
+                continue
+            if made is None:
                 continue                   # nothing to vary this way
-            rare = variants.is_rare(variant)
-            made = self.compute_or_say(arguments, request.usual, draw_seed, constant=rare or variant == variants.BLANK)
-            if not isinstance(made, str) and tuple(made[0]) != request.names:
-                made = "it returns or writes other tensors"
-            if rare and not isinstance(made, str) and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
-                made = "rounding decides what it returns"
             if not isinstance(made, str):
-                return variant, arguments, *made
-            if not rare and not variant.endswith(variants.BEYOND):
+                return variant, *made
+            if not (variants.is_rare(variant) or variant.endswith(variants.BEYOND)):
                 skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
         if request.optional:
             return None
         with self.explained(*given):
             arguments = variants.resize(given, request.sizes)
             return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed)
+
+    def _try_variant(
+        self, request: requests.Expect, given: Any, variant: str, ranges: InputRanges, draw_seed: int | None
+    ) -> tuple[Any, Outputs, Outputs, str] | str | None:
+        """Returns (inputs, what `_compute` returns) for a variant, why the reference does not stand it, or None if there is
+        nothing to vary this way."""
+        generator = torch.Generator(self._device).manual_seed(request.seed + 1)
+        arguments, rare = variants.vary(given, variant, generator, ranges), variants.is_rare(variant)
+        if arguments is None:
+            return None
+        made = self.compute_or_say(arguments, request.usual, draw_seed, constant=rare or variant == variants.BLANK)
+        if isinstance(made, str):
+            return made
+        if tuple(made[0]) != request.names:
+            return "it returns or writes other tensors"
+        if rare and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
+            return "rounding decides what it returns"
+        return arguments, *made
 
     def _draw_seed(self, request: requests.Expect) -> int | None:
         if not self._reference.draws:
