@@ -202,6 +202,7 @@ def test_values_become_equal_only_where_torch_says_which_is_named(tmp_path: Path
     found = {given.variant: unpack(given.inputs, "cpu")[0] for given in secret_inputs.draw_rare(ask, made)}
     assert {"tiny", "first far"} < found.keys()
     assert ("whole" in found) == equal
+    assert "tiniest" not in found
     assert all(bool((x.sort().values.diff() != 0).all()) for x in found.values()) != equal
 
 

@@ -55,7 +55,8 @@ _HIDES = -1e4                              # what is added to a score to hide it
 class Kind(NamedTuple):
     """A kind of inputs. `suits`: whether it changes a tensor. `before`: they repeat those of the call before in part. `loose`:
     sums of them may be less exact. `offset`: the mean of rows is far larger than their spread: not for norms, whose variance a
-    program may compute in one pass. `ties`: values that differ may become equal."""
+    program may compute in one pass. `ties`: values that differ may become equal. `fades`: so may what is computed from them, in
+    float64 too, as a softmax: not where an operator tells equal values apart."""
 
     meaning: str
     suits: Callable[[Tensor], bool]
@@ -64,6 +65,7 @@ class Kind(NamedTuple):
     loose: bool = False
     offset: bool = False
     ties: bool = False
+    fades: bool = False
 
     @property
     def common(self) -> bool:
@@ -75,7 +77,7 @@ def draw(arguments: Any, name: str, generator: torch.Generator, ranges: InputRan
     """The arguments as inputs of this kind, which may end with `ONE`; None if it changes nothing."""
     kind, tensors = RARE[name.removesuffix(ONE)], list_tensors(arguments)
     made: dict[int, Tensor] = {}
-    if kind.ties and ranges.open_ties:
+    if (kind.ties and ranges.open_ties) or (kind.fades and ranges.ties):
         return None
     for number, tensor in enumerate(tensors):
         places = number in ranges.uses.places and kind.suits in (is_integers, is_rising)
@@ -445,7 +447,7 @@ RARE: dict[str, Kind] = {
     "whole": Kind("inputs of whole numbers", _is_real, by_row(_whole_numbers), ties=True),
     "huge": Kind("inputs with a few values as large as the reference stands", _is_real, _huge),
     "tiny": Kind("inputs with tiny rows", _is_data, _smaller(_TINY, _TINY_HALF)),
-    "tiniest": Kind("inputs with rows near the least normal numbers", _is_data, _smaller(_LEAST, _LEAST_HALF)),
+    "tiniest": Kind("inputs with rows near the least normal numbers", _is_data, _smaller(_LEAST, _LEAST_HALF), fades=True),
     "falling": Kind("inputs whose rows fall, except for the largest value", _is_real, by_row(_falling)),
     "alternating": Kind("inputs whose neighbours are large and small in turn", _is_real, by_row(_alternating)),
     "real": Kind("complex inputs with real numbers among them", _is_complex, _real),
