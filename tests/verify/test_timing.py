@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -411,6 +411,19 @@ def test_what_stays_as_drawn_is_said(tmp_path: Path) -> None:
     plain = timed_inputs.draw(stage.ask, stage.secret_inputs, stage.compare, integers=False)
     assert plain.moving == [[0, 0, 1]]
     assert plain.notes == ["inputs that timed calls get as drawn, in order or integers: 1, 2"]
+
+
+def test_a_worker_learns_which_elements_are_compared_after_its_call_only(stage: Stage) -> None:
+    class Recorder:
+        samples: ClassVar[list[int]] = []
+
+        def ask(self, request: Any, *, seconds: float, doing: str) -> Any:
+            self.samples.append(request.sample)
+
+    drawn = stage.timed_inputs()
+    for number, turn in drawn.planned:
+        drawn.receive(Recorder(), number, turn, seconds=1.0)
+    assert len(set(Recorder.samples)) == len(drawn.planned) == 5
 
 
 AVERAGED = """

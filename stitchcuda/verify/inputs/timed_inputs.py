@@ -1,8 +1,9 @@
 """Draws the input sets of timed calls, and gets the outputs that the reference computes for the contents of such a call.
 
 Each timed call gets a set's contents changed by a secret turn, which the timed process has not seen before. `CHECKED_CALLS` of
-the calls are compared like any other answer, large tensors by a secret sample. The reference computes their outputs before
-anything is timed; if fewer of its values are finite than for the contents as drawn, less is changed, and a note says so.
+the calls are compared like any other answer, large tensors by a sample of their own, which is secret until the call has ended.
+The reference computes their outputs before anything is timed; if fewer of its values are finite than for the contents as drawn,
+less is changed, and a note says so.
 Where to look next: `verify/inputs/timed_contents.py` (what a turn does), `verify/timing/rounds.py` (the rounds of calls),
 `verify/program/trial.py` (the comparison).
 """
@@ -62,7 +63,7 @@ class TimedInputs:
     _compare: Compare | None = None
     _turned: dict[tuple[int, int], InputSet] = field(default_factory=dict)
     _drawn: dict[int, tuple[InputSet, int]] = field(default_factory=dict)  # unchanged sets; how many outputs are finite
-    _sample: int = field(default_factory=lambda: secrets.randbits(31))
+    _samples: dict[tuple[int, int], int] = field(default_factory=dict)  # seeds, which a worker is told after its call
 
     def preparation(self, *, trusted: bool, core: int | None = None) -> PrepareTiming:
         """Returns the request to prepare for timing. `trusted`: it goes to the reference's worker. `core`: for main threads."""
@@ -98,7 +99,7 @@ class TimedInputs:
         and `OSError` where there is no memory to copy them."""
         given = self.answer_turn(number, turn)
         rooms = {"outputs": new_block(given.most_bytes, "cpu"), "inputs_after": new_block(given.most_bytes, "cpu")}
-        written = worker.ask(Deliver(sample=self._sample, **rooms), seconds=seconds, doing="being timed")
+        written = worker.ask(Deliver(sample=self._sample(number, turn), **rooms), seconds=seconds, doing="being timed")
         # Copied now: what the worker writes there after its call is of no use to it.
         return TimedCall(number, turn, written, {what: snapshot(block) for what, block in rooms.items()})
 
@@ -115,7 +116,7 @@ class TimedInputs:
     def answer_turn(self, number: int, turn: int) -> InputSet:
         """Set `number` changed by `turn`, with the outputs that the reference computes for it."""
         if (number, turn) not in self._turned:
-            self._turned[number, turn] = self._ask_reference(self.sets[number], turn, self.moving)[0]
+            self._turned[number, turn] = self._ask_reference(number, turn, self.moving)[0]
         return self._turned[number, turn]
 
     def stays_finite(self) -> bool:
@@ -123,9 +124,9 @@ class TimedInputs:
         try:
             for number, turn in self.planned:
                 if number not in self._drawn:
-                    self._drawn[number] = self._ask_reference(self.sets[number], 0, [])
+                    self._drawn[number] = self._ask_reference(number, 0, [])
                 as_drawn, finite = self._drawn[number]
-                moved, still_finite = self._ask_reference(self.sets[number], turn, self.moving)
+                moved, still_finite = self._ask_reference(number, turn, self.moving)
                 if moved.names != as_drawn.names or still_finite < finite:
                     return False
                 self._turned[number, turn] = moved
@@ -133,12 +134,16 @@ class TimedInputs:
             return False
         return True
 
-    def _ask_reference(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
-        """Has the reference compute the set changed by `turn`; returns that set and how many output values are finite."""
+    def _ask_reference(self, number: int, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
+        """Has the reference compute set `number` changed by `turn`; returns that set and how many output values are finite."""
         assert self._ask is not None
-        state = self.secret_inputs.state
-        answer = self._ask(ExpectTurned(given, state, turn, moving, scaled=self.scaled, sample=self._sample))
+        given, state, sample = self.sets[number], self.secret_inputs.state, self._sample(number, turn)
+        answer = self._ask(ExpectTurned(given, state, turn, moving, scaled=self.scaled, sample=sample))
         return answer.set, answer.finite
+
+    def _sample(self, number: int, turn: int) -> int:
+        """The seed of the elements of large tensors that are compared after this call, another for each."""
+        return self._samples.setdefault((number, turn), secrets.randbits(31))
 
 
 def draw(ask: Ask, secret_inputs: SecretInputs, compare: Compare, *, integers: bool = True) -> TimedInputs:
