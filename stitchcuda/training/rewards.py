@@ -8,7 +8,7 @@ Of each: a program that is refused, whatever for, gets the least value, so that 
 does not build; so does one that is accepted and that the rubric vetoes. An accepted one gets more, and never less for being
 faster. What could not be judged or timed has no score, which is not a number; a trainer has to leave it out.
 A formula that changes gets another version. Nothing is measured here, and no model is asked.
-Where to look next: `training/rubric_record.py`, `verify/api.py` (verdicts), `verify/reference/baseline_times.py`, docs/learning.md.
+Where to look next: `training/rubric.py`, `verify/api.py` (verdicts), `verify/reference/baseline_times.py`, docs/learning.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records of what a rubric says of one program: four scores from 1 to 5, their spread over the samples, and vetoes.
 
-Where to look next: `training/rewards.py` (what is computed from them).
+Where to look next: `training/rubric.py` (who gives them), `training/rewards.py` (what is computed from them).
 """
 
 from __future__ import annotations
