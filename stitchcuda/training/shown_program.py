@@ -23,12 +23,10 @@ LONGEST_FILE = 240_000                      # bytes of one file
 LONGEST_NAME = 64                          # characters of a literal that is shown in Python
 _CPP = (".cu", ".cuh", ".h", ".hpp", ".inl", ".inc", ".c", *CXX)
 _SOURCE = re.compile(r"__global__|[;{}]\s*(?:\n|$)|#\s*include")
-_SENTENCE = re.compile(r"[A-Za-z']{2,}[,.;:!?]?\s+[A-Za-z']{2,}")
+_SENTENCE = re.compile(r"(?<![A-Za-z'])[A-Za-z']{2,}[,.;:!?]?\s+[A-Za-z']{2,}")
 _WORDS = re.compile(r"\b[A-Za-z_]\w*(?:[ \t]+[A-Za-z_]\w*){2,}")
 _LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_DEAD = re.compile(
-    r"^[ \t]*#[ \t]*if[ \t]+(?:0|false)[ \t]*$.*?^[ \t]*#[ \t]*(?:endif|else|elif)[^\n]*$", re.MULTILINE | re.DOTALL
-)
+_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(?P<word>if\w*|else|elif|endif)\b[ \t]*(?P<rest>.*)")
 _SAID = re.compile(r"^[ \t]*#[ \t]*(?:error|warning|pragma[ \t]+message)[^\n]*$", re.MULTILINE)
 _AROUND = re.compile(r"[ \t]*([^\w\s#])[ \t]*")  # blanks that C++ does not need
 _CPP_WORDS = frozenset(re.findall(r"\w+", (
@@ -75,7 +73,7 @@ def shown_python(data: bytes) -> str:
 def shown_cpp(text: str) -> str:
     """Returns C++ without comments, dead blocks, messages and prose, with as few blanks as it can be written with and indented
     by its braces, so that nothing shows where a comment was."""
-    code = _SAID.sub("", _DEAD.sub("", without_comments(text)))
+    code = _SAID.sub("", _without_dead_blocks(without_comments(text)))
     pieces = re.split(f"({_LITERAL.pattern})", code)
     for number, piece in enumerate(pieces):
         if number % 2:
@@ -88,6 +86,22 @@ def shown_cpp(text: str) -> str:
         lines.append(line if line.startswith("#") else "  " * depth + line)
         depth = max(0, depth + line.count("{") - line.count("}") + line.startswith("}"))
     return "\n".join(lines)
+
+
+def _without_dead_blocks(text: str) -> str:
+    """Leaves out what stands under `#if 0`, up to its #else or #endif."""
+    kept, depth = [], 0                    # of directives inside a dead block; 0: outside
+    for line in text.split("\n"):
+        found = _DIRECTIVE.match(line)
+        word = found["word"] if found else ""
+        if depth:
+            depth += word.startswith("if")
+            depth -= word == "endif" or (depth == 1 and word in ("else", "elif"))
+        elif found and word == "if" and found["rest"].strip() in ("0", "false"):
+            depth = 1
+        else:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def _compact(line: str) -> str:
