@@ -7,13 +7,15 @@ Where to look next: `training/data.py`, `training/scoring.py` (what the commands
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, complain, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, report_errors
 from stitchcuda.cli.model_flags import model_options
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.state import Policy, Precision, Settings
 
@@ -25,6 +27,41 @@ if TYPE_CHECKING:
 app = typer.Typer(**FORM, help="Makes data sets for learning from sessions, and scores programs by rewards.")
 reward = typer.Typer(**FORM, help="Scores programs by the rewards that training uses.")
 app.add_typer(reward, name="reward")
+
+
+@app.command()
+@report_errors(interrupted="interrupted: the folder has no manifest.json and is incomplete")
+def data(
+    sessions: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Names of sessions (see: stitchcuda sessions).")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder.")],
+    workspace: Place = None, checkpoint: Checkpoint = None,
+    form: Annotated[
+        list[str] | None, typer.Option("--form", help="jsonl, trl or verl (parquet); again for several. Default: jsonl, trl.")
+    ] = None,
+    held_out: Annotated[
+        list[Path] | None, typer.Option("--held-out", metavar="PATH", help="References never to train on; again for several.")
+    ] = None,
+    test_percent: Annotated[int, typer.Option("--test-percent", min=0, max=100, help="Clusters for testing.")] = 10,
+    licence: Annotated[str, typer.Option("--licence", help="For the manifest: under which the references are.")] = "not stated",
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
+    """Makes data sets of sessions: both skills, talks, states with returns; split by structure and checked for leaks."""
+    from stitchcuda.training.data import FORMS, Form, make_data
+
+    if unknown := sorted(set(form or ()) - set(FORMS)):
+        raise BadInput(f"--form {unknown[0]!r} is not known: give {', '.join(FORMS)}")
+    made = make_data(
+        sessions, place(workspace, checkpoint), out, forms=cast(list[Form], form or ["jsonl", "trl"]), licence=licence,
+        test_percent=test_percent, held_out=held_out or (), tell=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    if as_json:
+        print(made.model_dump_json())
+        return
+    for file in made.files:
+        print(f"{out / file.path}  {counted(file.rows, 'row')}")
+    print(f"left out: {counted(made.duplicates, 'duplicate')}, {counted(made.leaks, 'row')} that show a test reference")
+    if not any(session.split == "test" for session in made.sessions):
+        print("no session is in the test split: give more of them, or a larger --test-percent")
 
 
 @reward.command()
@@ -108,7 +145,9 @@ def _lines(scored: Scored) -> list[str]:
         lines += [f"  veto: {why}" for why in rubric.vetoes]
         lines += [f"  set by facts: {why}" for why in rubric.limited]
     for found in scored.rewards:
-        parts = ", ".join(f"{name} {part:.3g}" if isinstance(part, float) else f"{name}: {part}" for name, part in found.parts.items())
+        parts = ", ".join(
+            f"{name} {part:.3g}" if isinstance(part, float) else f"{name}: {part}" for name, part in found.parts.items()
+        )
         value = f"no score ({found.no_score})" if found.value is None else f"{found.value:.4f}"
         lines.append(f"{found.name}  {value}{f'  [{parts}]' if parts else ''}")
     return lines

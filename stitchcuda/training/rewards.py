@@ -1,5 +1,7 @@
 """Computes rewards for training from records: a verdict, a rubric, the reference's baselines. Pure functions with a version.
 
+There are three:
+
     stitchcuda-product/1      speed-up times rubric, clipped, as the authors of StitchCUDA train with; 0 for a veto
     cuda-agent-milestones/1   -1, 1, 2 or 3, as CUDA Agent trains with
     log-speedup/1             ours: log2(1 + speed-up over the best baseline) + share of the floor; -1 for a veto
