@@ -288,3 +288,19 @@ def test_verl_s_form_is_read_by_pyarrow(home: Workspace, tmp_path: Path) -> None
         assert [turn["role"] for turn in lines[0]["prompt"]] == ["user"]
         assert lines[0]["reward_model"] == {"style": "rule", "ground_truth": ""}
         assert "class Model" in lines[0]["extra_info"]["reference"]
+
+
+@pytest.mark.more
+def test_verl_s_form_is_read_by_verl(home: Workspace, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    rl_dataset = pytest.importorskip("verl.utils.dataset.rl_dataset", exc_type=ImportError)
+    config = pytest.importorskip("omegaconf").OmegaConf.create({
+        "filter_overlong_prompts": False, "cache_dir": str(tmp_path / "cache"), "prompt_key": "prompt",
+    })  # fmt: skip
+    made(home, tmp_path / "data", forms=("verl",), test_percent=0)
+    for kind, count in {"skill1": 1, "skill2": 3}.items():
+        path = str(tmp_path / "data" / "verl" / f"{kind}.train.parquet")
+        found = rl_dataset.RLHFDataset(data_files=path, tokenizer=object(), config=config)
+        assert len(found) == count
+        assert found[0]["raw_prompt"][0]["role"] == "user"
+        assert found[count - 1]["index"] == count - 1
