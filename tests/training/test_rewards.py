@@ -67,7 +67,7 @@ names = st.sampled_from(sorted(REWARDS))
 
 
 @given(names, st.booleans(), tiers, any_speedup, any_rubric, around)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_value_is_finite_or_there_is_a_reason(
     name: str, passed: bool, tier: Any, speedup: float | None, judge: Rubric | None, rest: dict[str, Any]
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_value_is_finite_or_there_is_a_reason(
 
 
 @given(names, speedups, speedups, rubrics, around)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_faster_program_never_gets_less(name: str, one_s: float, two_s: float, judge: Rubric, rest: dict[str, Any]) -> None:
     slow, fast = (
         reward(name, Judged(verdict=accepted(speedup), rubric=judge, **rest)).value for speedup in sorted((one_s, two_s))
@@ -89,7 +89,7 @@ def test_a_faster_program_never_gets_less(name: str, one_s: float, two_s: float,
 
 
 @given(st.floats(1e-3, 1e5), st.floats(1.001, 10), rubrics, around)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_ours_does_not_saturate(speedup: float, more: float, judge: Rubric, rest: dict[str, Any]) -> None:
     slow, fast = (reward(OURS, Judged(verdict=accepted(s), rubric=judge, **rest)).value for s in (speedup, speedup * more))
     if slow is not None and fast is not None:
@@ -97,7 +97,7 @@ def test_ours_does_not_saturate(speedup: float, more: float, judge: Rubric, rest
 
 
 @given(names, any_rubric, any_rubric, tiers, any_speedup, speedups, rubrics, around)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_an_attack_gets_no_more_than_an_honest_failure_and_that_less_than_a_correct_program(
     name: str, judge: Rubric | None, other: Rubric | None, tier: Any, claimed: float | None, speedup: float, fair: Rubric,
     rest: dict[str, Any],
