@@ -112,7 +112,7 @@ def test_a_command_that_a_message_names_is_there(told: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_the_documentation_are_there(page: Path) -> None:
     for line in page.read_text().splitlines():
-        for match in re.finditer(r"\bstitchcuda ((?:[a-z]+ ?){1,2})([^`#|]*)", line):
+        for match in re.finditer(r"\bstitchcuda ((?:[a-z]+ ?){1,3})([^`#|]*)", line):
             words = match.group(1).split()
             if words[0] in group().commands:
                 command, _ = command_of(words)
@@ -125,12 +125,14 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 OURS = {
     "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume", "--candidates": "optimize",
     "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
-    "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize", "--ids": "bench run",
-    "--json": "profile", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
+    "--edit": "resume", "--form": "train data", "--goal": "optimize", "--gpu-memory-gb": "verify", "--held-out": "train data",
+    "--help": "optimize", "--ids": "bench run", "--json": "profile", "--judge": "train reward score",
+    "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
     "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run", "--reference": "verify",
-    "--references": "bench verify", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
+    "--references": "bench verify", "--test-percent": "train data", "--wait": "resume", "--words": "docs build",
+    "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs

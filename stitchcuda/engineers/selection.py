@@ -77,7 +77,7 @@ def engineers_for(
 
     def chat_for(model: str) -> MeteredChat:
         if model not in chats:
-            chat = RecordedChat(model) if recorded else _chat(model, settings, root, session, progress)
+            chat = RecordedChat(model) if recorded else open_chat(model, settings, root, session, progress)
             where = getattr(chat, "base_url", settings.base_url)
             chats[model] = MeteredChat(chat, transcript, budget, base_url=where, options=settings.options, on_call=on_call)
         return chats[model]
@@ -118,9 +118,11 @@ def mailbox_folder(model: str, root: Path, session: str) -> Path:
     return root / named if named else root / "sessions" / session / MAILBOX
 
 
-def _chat(
-    model: str, settings: Settings, root: Path, session: str, progress: Callable[[Role, int], None] | None
+def open_chat(
+    model: str, settings: Settings, root: Path, session: str, progress: Callable[[Role, int], None] | None = None
 ) -> Chat:
+    """Returns the chat model `model`, with the address and options of `settings`; a mailbox's folder is relative to `root`.
+    Raises `Unavailable` for a missing key or package."""
     if model.partition(":")[0] == MAILBOX:
         from stitchcuda.engineers.mailbox import Mailbox
 

@@ -46,6 +46,11 @@ def masked(text: str, *, literals: bool = True) -> str:
     return _TOKEN.sub(blank, text)
 
 
+def without_comments(text: str) -> str:
+    """Returns `text` with one blank in place of each comment, however many lines it has."""
+    return _TOKEN.sub(lambda match: " " if match[0][0] == "/" else match[0], text)
+
+
 def apply(text: str, edits: list[Edit]) -> str:
     """Makes the edits; each replacement is padded so that the number of lines stays the same."""
     pieces, at = [], 0
