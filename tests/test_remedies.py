@@ -112,7 +112,7 @@ def test_a_command_that_a_message_names_is_there(told: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_of_the_documentation_are_there(page: Path) -> None:
     for line in page.read_text().splitlines():
-        for match in re.finditer(r"\bstitchcuda ((?:[a-z]+ ?){1,2})([^`#|]*)", line):
+        for match in re.finditer(r"\bstitchcuda ((?:[a-z]+ ?){1,3})([^`#|]*)", line):
             words = match.group(1).split()
             if words[0] in group().commands:
                 command, _ = command_of(words)
@@ -125,12 +125,15 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 OURS = {
     "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume", "--candidates": "optimize",
     "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
-    "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize", "--ids": "bench run",
+    "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize",
+    "--host": "train reward serve", "--ids": "bench run",
     "--json": "profile", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
+    "--port": "train reward serve",
     "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run", "--reference": "verify",
-    "--references": "bench verify", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
+    "--references": "bench verify",
+    "--store": "train reward serve", "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs
@@ -228,7 +231,7 @@ REQUIREMENTS = {                           # as pip is given them, and the extra
     "apache-tvm-ffi[cpp]": "dependencies", "torch>=2.8": "dependencies",
     "nvidia-cuda-nvdisasm": "toolkit", "nvidia-cuda-cuobjdump": "toolkit",
 }  # fmt: skip
-EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "toolkit"}
+EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "service", "toolkit"}
 
 
 def called(name: str) -> set[str]:
