@@ -126,14 +126,13 @@ OURS = {
     "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume", "--candidates": "optimize",
     "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
     "--edit": "resume", "--goal": "optimize", "--gpu-memory-gb": "verify", "--help": "optimize",
-    "--host": "train reward serve", "--ids": "bench run",
-    "--json": "profile", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
-    "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
-    "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
-    "--port": "train reward serve",
+    "--host": "train reward serve", "--ids": "bench run", "--json": "profile", "--level": "bench run",
+    "--loader": "docs add", "--max-attempts": "resume", "--max-gpu-seconds": "resume", "--max-minutes": "resume",
+    "--max-tokens": "resume", "--mode": "docs search", "--model": "optimize", "--model-option": "optimize",
+    "--out": "bench run", "--output": "report", "--policy": "optimize", "--port": "train reward serve",
     "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run", "--reference": "verify",
-    "--references": "bench verify",
-    "--store": "train reward serve", "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
+    "--references": "bench verify", "--store": "train reward serve", "--token-file": "train reward serve",
+    "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs

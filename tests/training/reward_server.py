@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 
-from stitchcuda.training.reward_service.app import RewardService, app
+from stitchcuda.training.reward_service.app import MOST_CONNECTIONS, RewardService, app
 from stitchcuda.training.reward_service.client import RewardClient
 from stitchcuda.training.reward_service.job_store import JobStore
 from stitchcuda.training.reward_service.jobs import RewardJobs
@@ -110,7 +110,9 @@ def serving(
     store, metrics = JobStore(folder, "scripted", most_waiting=most_waiting), Metrics()
     jobs = RewardJobs(store, pool, rewards, "sim", metrics, pause_s=0.0)
     service = RewardService(store, jobs, {"relu": TASK}, rewards, metrics, token)
-    server = uvicorn.Server(uvicorn.Config(app(service, ["127.0.0.1"]), log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(
+        app(service, ["127.0.0.1"]), log_level="error", timeout_graceful_shutdown=1, limit_concurrency=MOST_CONNECTIONS
+    ))  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

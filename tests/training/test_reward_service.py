@@ -172,7 +172,7 @@ def test_jobs_outlive_the_server(tmp_path: Path) -> None:
         before = {name: server.ask("/jobs", request)[1]["id"] for name, request in requests.items()}
         while len(server.pool.waiting) < 2:
             time.sleep(0.01)
-    with serving(tmp_path, ScriptedPool(SCRIPT)) as server:
+    with serving(tmp_path, ScriptedPool(SCRIPT)) as server:  # it begins with jobs of its store
         after = {name: server.ask("/jobs", request)[1]["id"] for name, request in requests.items()}
         answers = {name: server.client.judge("relu", program(name), key=name) for name in requests}
         assert before == after == {name: answer["id"] for name, answer in answers.items()}
@@ -216,8 +216,9 @@ def test_a_full_queue_turns_away_and_clients_come_again(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_a_thousand_jobs_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path, ScriptedPool()) as server, ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(lambda number: server.client.judge("relu", program(str(number))), range(1000)))
+    with serving(tmp_path, ScriptedPool()) as server, ThreadPoolExecutor(1000) as threads:
+        client = RewardClient(server.url, patience_s=60.0)
+        answers = list(threads.map(lambda number: client.judge("relu", program(str(number))), range(1000)))
         assert len({answer["id"] for answer in answers}) == 1000
         assert {answer["state"] for answer in answers} == {"ok"}
         assert len(server.pool.judged) == 1000
@@ -247,22 +248,14 @@ def test_a_store_has_one_server(tmp_path: Path) -> None:
 
 def test_jobs_whose_reference_is_loaded_go_first_for_a_while(tmp_path: Path) -> None:
     store = JobStore(tmp_path, "scripted")
-    for number, source in enumerate(("a", "b", "a")):
+    for number, source in enumerate("ab" + 20 * "a"):
         store.add(JobRequest.model_validate({"task": "t", "program": str(number), "schema": "accepted@1"}), "t", source)
-
-    def claimed(*loaded: str) -> str:
-        found = store.claim(loaded)
-        assert found is not None
-        assert isinstance(found.program, str)
-        return found.program
-
     first = store.claim(())
     assert first is not None
+    claimed = [job.program for _ in range(21) if (job := store.claim((first.reference.stem,)))]
     assert first.program == "0"
-    assert claimed(first.reference.stem) == "2"
-    store._jobs.execute("UPDATE jobs SET state = 'queued', created = created - 3600 WHERE number = 2")
-    store._jobs.execute("UPDATE jobs SET state = 'queued' WHERE number = 3")
-    assert claimed(first.reference.stem) == "1"
+    assert claimed == [*map(str, range(2, 18)), "1", *map(str, range(18, 22))]
+    assert store.claim(()) is None
     store.close()
 
 
@@ -298,6 +291,14 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
+def test_a_reward_that_is_gone_is_no_score(tmp_path: Path) -> None:
+    with serving(tmp_path, ScriptedPool(held=True)) as server:
+        job = server.ask("/jobs", {"task": "relu", "program": program("good"), "schema": "accepted@1"})[1]
+    with serving(tmp_path, ScriptedPool(), rewards={}) as server:
+        answer = server.ask(f"/jobs/{job['id']}?wait=20")[1]
+    assert (answer["state"], answer["reward"], answer["verdict"]["accepted"]) == ("infra_error", None, True)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_reward_that_is_no_number_is_no_score(tmp_path: Path, value: float) -> None:
     with serving(tmp_path, ScriptedPool(), rewards={"accepted@1": lambda verdict: value}) as server:
@@ -312,7 +313,7 @@ def test_a_store_that_cannot_be_written_ends_the_service(tmp_path: Path) -> None
     ended = threading.Event()
     jobs.failed = ended.set
     store._jobs.close()
-    jobs.wake()
+    jobs.start()
     assert ended.wait(5)
     assert "closed database" in str(jobs.failure)
     jobs.close()
@@ -384,7 +385,7 @@ def test_kills_change_no_answer(tmp_path: Path) -> None:
     """The whole of it: the command, real verifiers, kill -9 of the server, of a judge and of what is below one."""
     honest = {"model_new.py": programs.KERNEL_MODEL, "kernels/gate.cu": programs.KERNEL,
               "kernels/gate_binding.cc": programs.BINDING}  # fmt: skip
-    given = {
+    given: dict[str, str | dict[str, str]] = {
         "honest": honest, "broken": {**honest, "kernels/gate.cu": programs.KERNEL.replace("const float*", "no_type*")},
         "wrong": {**honest, "kernels/gate.cu": programs.KERNEL.replace("* gain;", "* gain + 1.0f;")}, "nothing": "",
         "torch": programs.REFERENCE.replace("class Model(", "class ModelNew("),

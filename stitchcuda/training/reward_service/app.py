@@ -13,7 +13,7 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,6 +34,7 @@ from stitchcuda.training.reward_service.metrics import Metrics
 from stitchcuda.training.reward_service.records import JobAnswer, JobRequest, Reward, ServiceError
 from stitchcuda.version import VERSION
 
+MOST_CONNECTIONS = 600                     # at once; more get 503. A verifier's pipes need descriptors below 1024
 MOST_WAIT_S = 60.0                         # of one GET; a client asks again
 _MOST_BODY = 16 * 2**20
 _RETRY_AFTER_S = "1"                       # in answers 429 and 503
@@ -54,7 +55,9 @@ class RewardService:
         jobs.finished = self._tell
 
     def begin(self) -> None:
+        """Begins to work, in the event loop of the caller."""
         self._loop = asyncio.get_running_loop()
+        self.jobs.start()
 
     def add(self, asked: JobRequest) -> JobAnswer:
         """The job for a request. Raises `HTTPException` for what cannot be done."""
@@ -110,7 +113,8 @@ class RewardService:
         return "(given)", asked
 
     def _tell(self, id: str) -> None:
-        self._loop.call_soon_threadsafe(self._wake, id)
+        with suppress(RuntimeError):       # the loop is closed: the server ends, and nobody waits any more
+            self._loop.call_soon_threadsafe(self._wake, id)
 
     def _wake(self, id: str) -> None:
         for event in self._waiting.get(id, ()):

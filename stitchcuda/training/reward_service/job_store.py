@@ -27,7 +27,7 @@ from stitchcuda.store.files import write_atomically
 from stitchcuda.training.reward_service.records import JobAnswer, JobRequest, JobSeconds
 
 _FILE = "jobs.sqlite"
-_PATIENCE_S = 60.0                         # a job that has waited so long goes before those whose reference is loaded
+_OUT_OF_TURN = 16                          # jobs in a row that may go before an older one, because their reference is loaded
 _TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
     number INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, digest TEXT NOT NULL, task TEXT NOT NULL, reference TEXT NOT NULL,
@@ -64,7 +64,7 @@ class JobStore:
         """`environment`: device and versions, for duplicates. Jobs that were running are queued again. Raises `Unavailable` if
         another server owns the folder or it cannot be written, `BadInput` if it holds something else."""
         self.folder, self.environment, self._most = folder, environment, most_waiting
-        self._lock = threading.Lock()
+        self._lock, self._out_of_turn = threading.Lock(), 0
         try:
             (folder / "references").mkdir(parents=True, exist_ok=True)
             self._owned = (folder / "lock").open("ab")
@@ -138,23 +138,25 @@ class JobStore:
                 return None
 
     def claim(self, loaded: Collection[str]) -> ClaimedJob | None:
-        """Takes the next job out of the queue: of those whose reference is in `loaded` (digests) the oldest, but before them
-        one that has waited long. None if none waits."""
+        """Takes the next job out of the queue: of those whose reference is in `loaded` (digests) the oldest, or after some that
+        went out of turn the oldest of all. None if none waits."""
         now = time.time()
-        ready = "SELECT id, created, reference FROM jobs WHERE state = 'queued' AND after <= ?"
+        ready = "SELECT id, reference FROM jobs WHERE state = 'queued' AND after <= ?"
         with self._lock, self._jobs:
             self._jobs.execute("BEGIN IMMEDIATE")
             found = self._jobs.execute(f"{ready} ORDER BY number LIMIT 1", (now,)).fetchone()
             if found is None:
                 return None
-            if loaded and now - found[1] < _PATIENCE_S:
+            oldest = found
+            if self._out_of_turn < _OUT_OF_TURN:
                 marks = ", ".join("?" * len(loaded))
                 found = self._jobs.execute(
                     f"{ready} AND reference IN ({marks}) ORDER BY number LIMIT 1", (now, *loaded)
-                ).fetchone() or found
+                ).fetchone() or oldest
+            self._out_of_turn = 0 if found == oldest else self._out_of_turn + 1
             self._jobs.execute("UPDATE jobs SET state = 'running', started = ? WHERE id = ?", (now, found[0]))
             (program,) = self._jobs.execute("SELECT program FROM jobs WHERE id = ?", (found[0],)).fetchone()
-            return ClaimedJob(self._read(found[0]), self.folder / "references" / f"{found[2]}.py", json.loads(program))
+            return ClaimedJob(self._read(found[0]), self.folder / "references" / f"{found[1]}.py", json.loads(program))
 
     def put_back(self, id: str, *, after_s: float) -> None:
         """Queues a running job again, for a try that begins in `after_s` seconds at the earliest."""

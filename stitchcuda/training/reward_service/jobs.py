@@ -43,7 +43,7 @@ class Judging(Protocol):
 
 
 class RewardJobs:
-    """Works until `close`; jobs that are not finished then stay in the store for the next server."""
+    """Works from `start` until `close`; jobs that are not finished then stay in the store for the next server."""
 
     def __init__(
         self, store: JobStore, pool: Judging, rewards: Mapping[str, Reward], target: Target, metrics: Metrics, *,
@@ -59,6 +59,8 @@ class RewardJobs:
         self._closed = False
         self._change = threading.Condition()
         self._thread = threading.Thread(target=self._guarded, args=(self._hand_out,), daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def wake(self) -> None:
@@ -71,7 +73,8 @@ class RewardJobs:
         with self._change:
             self._closed = True
             self._change.notify()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._pool.close()
 
     def _hand_out(self) -> None:
@@ -115,8 +118,7 @@ class RewardJobs:
             self._metrics.retry()
             self._store.put_back(known.id, after_s=self._pause_s * (known.tries + 1))
         else:
-            outcome = without_folder(outcome, folder)
-            made = answer(known, outcome, self._rewards[known.reward_schema])
+            made = answer(known, without_folder(outcome, folder), self._rewards.get(known.reward_schema))
             self._store.finish(made)
             self._metrics.finish(made)
             self.finished(known.id)

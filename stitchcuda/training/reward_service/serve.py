@@ -34,7 +34,7 @@ def serve(
     try:
         import uvicorn
 
-        from stitchcuda.training.reward_service.app import RewardService, app
+        from stitchcuda.training.reward_service.app import MOST_CONNECTIONS, RewardService, app
     except ImportError as error:
         raise Unavailable(f"the reward service needs uvicorn and Starlette: {remedies.extra('service')}") from error
     token = _token(token_file)
@@ -52,7 +52,9 @@ def serve(
             jobs = RewardJobs(jobs_store, pool, REWARDS, target, metrics)
             service = RewardService(jobs_store, jobs, known, REWARDS, metrics, token)
             made = app(service, ["*"] if host not in _HERE else [*_HERE, "[::1]"])
-            server = uvicorn.Server(uvicorn.Config(made, log_level="warning", timeout_graceful_shutdown=_ENDING_S))
+            server = uvicorn.Server(uvicorn.Config(
+                made, log_level="warning", timeout_graceful_shutdown=_ENDING_S, limit_concurrency=MOST_CONNECTIONS
+            ))  # fmt: skip
             jobs.failed = lambda: setattr(server, "should_exit", True)
             shown = f"[{host}]" if ":" in host else host
             tell(f"http://{shown}:{listening.getsockname()[1]}: {len(known)} tasks, {pool.at_once} programs at once, {store}")

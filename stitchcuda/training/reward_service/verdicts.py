@@ -1,7 +1,7 @@
 """Says what follows from a judged program: ok, the candidate's error, an error of ours, or one more try; and its reward.
 
-What is no fault of the program is never a score. A program whose process was killed, or that had no memory, is judged again
-before it is blamed: the system may have done it. It starts nothing.
+What is no fault of the program is never a score. A program whose process was killed, or that had no memory or GPU, is judged
+again before it is blamed: the system may have done it. It starts nothing.
 Where to look next: `training/reward_service/jobs.py` (who tries again).
 """
 
@@ -17,7 +17,7 @@ from stitchcuda.state import Target
 from stitchcuda.training.reward_service.records import JobAnswer, JobSeconds, Kind, Reward, State
 from stitchcuda.verify.api import Verdict
 
-_PERHAPS_OURS = re.compile(r"SIGKILL|out of memory")
+_PERHAPS_OURS = re.compile(r"SIGKILL|out of memory|no CUDA-capable device|uncorrectable ECC|GPU is lost")
 _NO_MODEL = re.compile(r"^[\w./-]+ defines no class ModelNew")
 _BUILD = re.compile(r"^the build failed|the program's kernels do not build")
 _RUN = re.compile(r"the program (raised|crashed|ended by itself|ran out|did not|used|started|printed|wrote)|took longer than")
@@ -68,14 +68,14 @@ def kind_of(verdict: Verdict) -> Kind:
     return "run" if any(map(_RUN.search, verdict.reasons)) else "refused"
 
 
-def answer(known: JobAnswer, outcome: JobOutcome, reward: Reward) -> JobAnswer:
-    """The final answer to a job. A reward that is no finite number is an error of ours."""
+def answer(known: JobAnswer, outcome: JobOutcome, reward: Reward | None) -> JobAnswer:
+    """The final answer to a job. A reward that is not there (the server changed), or no finite number, is an error of ours."""
     verdict, state, kind, reasons, value = outcome.verdict, outcome.state, outcome.kind, outcome.reasons, None
     if verdict is not None and not outcome.no_score:
-        value = reward(verdict)
+        value = reward(verdict) if reward else math.nan
         if value is not None and not math.isfinite(value):
             state, kind, value = "infra_error", "unavailable", None
-            reasons = (f"the reward {known.reward_schema} is no finite number", *reasons)
+            reasons = (f"the reward {known.reward_schema} is no finite number here", *reasons)
     found: dict[str, object] = {"state": state, "kind": kind, "reward": value, "reasons": reasons}
     if verdict is not None:
         spent = verdict.seconds
