@@ -4,6 +4,7 @@ no program's fault."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
 import threading
 import time
@@ -20,7 +21,7 @@ from stitchcuda.training.reward_service.app import openapi
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 from stitchcuda.training.reward_service.job_store import JobStore
 from stitchcuda.training.reward_service.jobs import TRIES, RewardJobs
-from stitchcuda.training.reward_service.known_rewards import REWARDS
+from stitchcuda.training.reward_service.known_rewards import REWARDS, GivenReward
 from stitchcuda.training.reward_service.metrics import Metrics
 from stitchcuda.training.reward_service.records import JobAnswer, JobRequest
 from stitchcuda.training.reward_service.serve import serve
@@ -30,6 +31,7 @@ from stitchcuda.verify.api import Verdict
 from tests.training.reward_server import GOOD, TASK, End, ScriptedPool, Served, program, serving
 from tests.verify import programs
 
+DIGEST = hashlib.sha256(TASK.encode()).hexdigest()[:24]  # by which the store names a reference
 LOST = Unavailable("the judge was killed (SIGKILL) while judging a program; run the command again")
 
 
@@ -44,7 +46,7 @@ SCRIPT: dict[str, list[End]] = {
     "build": [BUILD], "run": [refused("the program raised ValueError (program.py line 3)")], "wrong": [WRONG],
     "refused": [refused("policy stitched: own kernels hold 0.0% of the work", True)],
     "not_judged": [NotJudged("the simulator cannot run this program; a GPU can judge it")],
-    "task": [UnusableReference("The reference's output is constant")],
+    "task": [UnusableReference(f"{DIGEST}.py is not valid Python in line 3")],
     "unavailable": [LOST], "passing": [BadInput("The reference took too long")], "defect": [RuntimeError("the judge failed")],
     "lost once": [LOST, GOOD], "lost twice": [LOST, RuntimeError("x"), WRONG],
     "killed once": [KILLED, GOOD], "always killed": [KILLED],
@@ -88,6 +90,8 @@ def test_each_end_of_a_program_has_its_state(
         "not_judged": (None, None), "task": (None, None), "unavailable": (None, None),
     }[kind]  # fmt: skip
     assert bool(answer["reasons"]) == (state != "ok")
+    if name == "task":
+        assert answer["reasons"] == ["the reference is not valid Python in line 3"]
 
 
 @pytest.mark.parametrize(
@@ -118,12 +122,12 @@ def test_a_program_of_a_megabyte_is_judged(shared: Served) -> None:
     [
         (400, b"", "no JSON"), (400, b"\xff\xfe{", "no JSON"), (400, b"[]", "valid dictionary"),
         (400, {}, "task: Field required"),
-        (400, {"task": "relu", "program": 3, "schema": "accepted@1"}, "program"),
-        (400, {"task": "relu", "program": "", "schema": "accepted@9"}, "there is no reward 'accepted@9': there are accepted@1"),
-        (400, {"task": "relu", "program": "", "schema": "accepted@1", "more": 1}, "more: Extra inputs"),
-        (400, {"task": "relu", "program": "", "schema": "accepted@1", "idempotency_key": "a b"}, "idempotency_key"),
-        (404, {"task": "nothing", "program": "", "schema": "accepted@1"}, "there is no task 'nothing'"),
-        (403, {"task": TASK, "program": "", "schema": "accepted@1"}, "a server without a token takes only its own tasks"),
+        (400, {"task": "relu", "program": 3, "schema": "accepted/1"}, "program"),
+        (400, {"task": "relu", "program": "", "schema": "accepted/9"}, "there is no reward 'accepted/9': there are accepted/1"),
+        (400, {"task": "relu", "program": "", "schema": "accepted/1", "more": 1}, "more: Extra inputs"),
+        (400, {"task": "relu", "program": "", "schema": "accepted/1", "idempotency_key": "a b"}, "idempotency_key"),
+        (404, {"task": "nothing", "program": "", "schema": "accepted/1"}, "there is no task 'nothing'"),
+        (403, {"task": TASK, "program": "", "schema": "accepted/1"}, "a server without a token takes only its own tasks"),
         (413, b" " * (17 * 2**20), "at most 16 MiB"),
     ],
 )  # fmt: skip
@@ -166,7 +170,7 @@ def test_a_key_stands_for_one_request(server: Served) -> None:
 
 
 def test_jobs_outlive_the_server(tmp_path: Path) -> None:
-    requests = {name: {"task": "relu", "program": program(name), "schema": "accepted@1", "idempotency_key": name}
+    requests = {name: {"task": "relu", "program": program(name), "schema": "accepted/1", "idempotency_key": name}
                 for name in ("good", "wrong", "build", "other", "more")}  # fmt: skip
     with serving(tmp_path, ScriptedPool(SCRIPT, held=True, at_once=2)) as server:
         before = {name: server.ask("/jobs", request)[1]["id"] for name, request in requests.items()}
@@ -184,7 +188,7 @@ def test_jobs_outlive_the_server(tmp_path: Path) -> None:
 
 def test_an_answer_is_given_when_it_is_there(tmp_path: Path) -> None:
     with serving(tmp_path, ScriptedPool(held=True)) as server:
-        code, job = server.ask("/jobs", {"task": "relu", "program": program("good"), "schema": "accepted@1"})
+        code, job = server.ask("/jobs", {"task": "relu", "program": program("good"), "schema": "accepted/1"})
         assert (code, job["state"]) == (202, "queued")
         started = time.monotonic()
         assert server.ask(f"/jobs/{job['id']}?wait=0.3")[1]["state"] == "running"
@@ -197,7 +201,7 @@ def test_an_answer_is_given_when_it_is_there(tmp_path: Path) -> None:
 
 def test_a_full_queue_turns_away_and_clients_come_again(tmp_path: Path) -> None:
     def request(number: int) -> dict[str, str]:
-        return {"task": "relu", "program": program(str(number)), "schema": "accepted@1"}
+        return {"task": "relu", "program": program(str(number)), "schema": "accepted/1"}
 
     with serving(tmp_path, ScriptedPool(held=True, at_once=1), most_waiting=3) as server:
         server.ask("/jobs", request(0))
@@ -225,7 +229,7 @@ def test_a_thousand_jobs_at_once(tmp_path: Path) -> None:
 
 
 def test_a_token_is_needed_where_there_is_one(tmp_path: Path) -> None:
-    request = {"task": TASK, "program": program("good"), "schema": "accepted@1"}
+    request = {"task": TASK, "program": program("good"), "schema": "accepted/1"}
     with serving(tmp_path, ScriptedPool(), token="right") as server:
         for token in ("wrong", "right ", "righ"):
             assert server.ask("/jobs", request, token=token)[0] == 401
@@ -249,7 +253,7 @@ def test_a_store_has_one_server(tmp_path: Path) -> None:
 def test_jobs_whose_reference_is_loaded_go_first_for_a_while(tmp_path: Path) -> None:
     store = JobStore(tmp_path, "scripted")
     for number, source in enumerate("ab" + 20 * "a"):
-        store.add(JobRequest.model_validate({"task": "t", "program": str(number), "schema": "accepted@1"}), "t", source)
+        store.add(JobRequest.model_validate({"task": "t", "program": str(number), "schema": "accepted/1"}), "t", source)
     first = store.claim(())
     assert first is not None
     claimed = [job.program for _ in range(21) if (job := store.claim((first.reference.stem,)))]
@@ -291,9 +295,17 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
+def test_a_reward_may_say_why_there_is_none(tmp_path: Path) -> None:
+    given = GivenReward(value=None, no_score="no baselines were timed", parts={"speed-up over eager": 2.0})
+    with serving(tmp_path, ScriptedPool(), rewards={"accepted/1": lambda verdict: given}) as server:
+        answer = server.client.judge("relu", program("good"))
+    assert (answer["state"], answer["reward"], answer["no_score"]) == ("ok", None, given.no_score)
+    assert answer["reward_parts"] == given.parts
+
+
 def test_a_reward_that_is_gone_is_no_score(tmp_path: Path) -> None:
     with serving(tmp_path, ScriptedPool(held=True)) as server:
-        job = server.ask("/jobs", {"task": "relu", "program": program("good"), "schema": "accepted@1"})[1]
+        job = server.ask("/jobs", {"task": "relu", "program": program("good"), "schema": "accepted/1"})[1]
     with serving(tmp_path, ScriptedPool(), rewards={}) as server:
         answer = server.ask(f"/jobs/{job['id']}?wait=20")[1]
     assert (answer["state"], answer["reward"], answer["verdict"]["accepted"]) == ("infra_error", None, True)
@@ -301,7 +313,7 @@ def test_a_reward_that_is_gone_is_no_score(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_reward_that_is_no_number_is_no_score(tmp_path: Path, value: float) -> None:
-    with serving(tmp_path, ScriptedPool(), rewards={"accepted@1": lambda verdict: value}) as server:
+    with serving(tmp_path, ScriptedPool(), rewards={"accepted/1": lambda verdict: GivenReward(value=value)}) as server:
         answer = server.client.judge("relu", program("good"))
     assert (answer["state"], answer["reward"]) == ("infra_error", None)
     assert "no finite number" in answer["reasons"][0]

@@ -43,7 +43,7 @@ class RewardClient:
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def judge(
-        self, task: str, program: str | Mapping[str, str], *, schema: str = "accepted@1", key: str | None = None
+        self, task: str, program: str | Mapping[str, str], *, schema: str = "accepted/1", key: str | None = None
     ) -> dict[str, Any]:
         """Returns the finished job (`JobAnswer` of the OpenAPI schema). "reward" is None where no score can be given.
 

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -118,7 +119,7 @@ class RewardJobs:
             self._metrics.retry()
             self._store.put_back(known.id, after_s=self._pause_s * (known.tries + 1))
         else:
-            made = answer(known, without_folder(outcome, folder), self._rewards.get(known.reward_schema))
+            made = answer(known, named(outcome, folder, claimed.reference), self._rewards.get(known.reward_schema))
             self._store.finish(made)
             self._metrics.finish(made)
             self.finished(known.id)
@@ -160,13 +161,11 @@ def place(program: str | dict[str, str], folder: Path) -> Path:
     return folder / "program.py" if isinstance(program, str) else folder
 
 
-def _named(reason: str, folder: Path) -> str:
-    for path in (folder.resolve(), folder):
-        reason = reason.replace(f"{path}/", "").replace(str(path), "the program")
-    return reason
-
-
-def without_folder(outcome: JobOutcome, folder: Path) -> JobOutcome:
-    """The outcome with paths in its sentences as the client knows them."""
-    shown = tuple(_named(reason, folder) for reason in outcome.reasons)
-    return JobOutcome(outcome.state, outcome.kind, outcome.verdict, shown, outcome.again, outcome.no_score)
+def named(outcome: JobOutcome, folder: Path, reference: Path) -> JobOutcome:
+    """The outcome with sentences that name the program and the reference as a client knows them, not by paths of ours."""
+    said = []
+    for reason in outcome.reasons:
+        for path in (folder.resolve(), folder):
+            reason = reason.replace(f"{path}/", "").replace(str(path), "the program")
+        said.append(reason.replace(str(reference), "the reference").replace(reference.name, "the reference"))
+    return replace(outcome, reasons=tuple(said))

@@ -5,13 +5,24 @@ Where to look next: `training/reward_service/records.py` (`Reward`).
 
 from __future__ import annotations
 
+from pydantic import Field
+
+from stitchcuda.state import Record
 from stitchcuda.training.reward_service.records import Reward
 from stitchcuda.verify.api import Verdict
 
 
-def accepted(verdict: Verdict) -> float:
+class GivenReward(Record):
+    """See `HasValue`."""
+
+    value: float | None
+    no_score: str = ""
+    parts: dict[str, float | str] = Field(default_factory=dict)
+
+
+def accepted(verdict: Verdict) -> GivenReward:
     """1 for an accepted program, else 0."""
-    return float(verdict.accepted)
+    return GivenReward(value=float(verdict.accepted))
 
 
-REWARDS: dict[str, Reward] = {"accepted@1": accepted}
+REWARDS: dict[str, Reward] = {"accepted/1": accepted}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, field_validator
 
@@ -22,8 +22,21 @@ or used too much; "wrong": an output is; "refused": what it is made of (no kerne
 this device cannot run it. Of "infra_error": "task": its reference breaks; "unavailable": all tries failed."""
 _HALVES = "[\ud800-\udfff]"
 UNFINISHED: tuple[State, ...] = ("queued", "running")
-Reward = Callable[[Verdict], float | None]
-"""A pure function; None: no score can be given."""
+
+
+class HasValue(Protocol):
+    """A reward that was given. `value` is None where `no_score` says why there is none; `parts` are what it was made of."""
+
+    @property
+    def value(self) -> float | None: ...
+    @property
+    def no_score(self) -> str: ...
+    @property
+    def parts(self) -> dict[str, float | str]: ...
+
+
+Reward = Callable[[Verdict], HasValue]
+"""A pure function."""
 
 
 class JobRequest(Record):
@@ -31,7 +44,7 @@ class JobRequest(Record):
 
     task: str = Field(description="The name of one of the server's tasks, or the text of a reference.")
     program: str | dict[str, str] = Field(description="One Python file's text, or texts by path (model_new.py, kernels/…).")
-    reward: str = Field(alias="schema", description="Name and version of the reward, such as accepted@1.")
+    reward: str = Field(alias="schema", description="Name and version of the reward, such as accepted/1.")
     idempotency_key: Annotated[str, Field(pattern=r"^[\x21-\x7e]{0,200}$")] = Field(
         "", description="The same key gives the same job, however often it is sent."
     )
@@ -63,6 +76,8 @@ class JobAnswer(Record):
     task: str
     reward_schema: str
     reward: float | None = None            # None: not finished, or no score can be given
+    no_score: str = ""                     # why not, where the program was judged
+    reward_parts: dict[str, float | str] = Field(default_factory=dict)  # what the reward was made of
     compiled: bool | None = None           # None: not known
     correct: bool | None = None            # whether all compared outputs are within their bounds; None: none was compared
     tier: Tier | None = None

@@ -30,7 +30,7 @@ def program_in(completion: str | Sequence[Mapping[str, Any]]) -> str:
 
 
 def trl_reward(
-    url: str, token: str | None = None, *, schema: str = "accepted@1", task_column: str = "task", patience_s: float = 7200.0
+    url: str, token: str | None = None, *, schema: str = "accepted/1", task_column: str = "task", patience_s: float = 7200.0
 ) -> TrlReward:
     """Returns an async reward function for TRL. The data set's column `task_column` has each row's task (a name, or the text of
     a reference). Beside the rewards it logs states, kinds and speed-ups where TRL offers `log_extra`."""
@@ -53,7 +53,7 @@ def trl_reward(
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, *,
-    url: str | None = None, token: str | None = None, schema: str = "accepted@1", patience_s: float = 7200.0,
+    url: str | None = None, token: str | None = None, schema: str = "accepted/1", patience_s: float = 7200.0,
 ) -> dict[str, float | str]:  # fmt: skip
     """verl's reward function, for `reward.custom_reward_function`; the rest by its `reward_kwargs`.
 

@@ -70,24 +70,32 @@ def kind_of(verdict: Verdict) -> Kind:
 
 def answer(known: JobAnswer, outcome: JobOutcome, reward: Reward | None) -> JobAnswer:
     """The final answer to a job. A reward that is not there (the server changed), or no finite number, is an error of ours."""
-    verdict, state, kind, reasons, value = outcome.verdict, outcome.state, outcome.kind, outcome.reasons, None
-    if verdict is not None and not outcome.no_score:
-        value = reward(verdict) if reward else math.nan
-        if value is not None and not math.isfinite(value):
-            state, kind, value = "infra_error", "unavailable", None
-            reasons = (f"the reward {known.reward_schema} is no finite number here", *reasons)
-    found: dict[str, object] = {"state": state, "kind": kind, "reward": value, "reasons": reasons}
+    verdict, found = outcome.verdict, dict[str, object](state=outcome.state, kind=outcome.kind, reasons=outcome.reasons)
+    if outcome.no_score:
+        found["no_score"] = "the simulator cannot judge it"
+    elif verdict is not None and reward is None:
+        found |= _no_reward(known, outcome, "is not known to this server any more")
+    elif verdict is not None and reward is not None:
+        given = reward(verdict)
+        found |= {"reward": given.value, "no_score": given.no_score, "reward_parts": given.parts}
+        if given.value is not None and not math.isfinite(given.value):
+            found |= _no_reward(known, outcome, "is no finite number")
     if verdict is not None:
         spent = verdict.seconds
-        unknown = kind in ("no_program", "not_judged")
+        unknown = outcome.kind in ("no_program", "not_judged")
         found |= {
-            "compiled": None if unknown else kind != "build", "correct": verdict.within_bound, "tier": verdict.tier,
+            "compiled": None if unknown else outcome.kind != "build", "correct": verdict.within_bound, "tier": verdict.tier,
             "speedup": verdict.speedup, "verdict": verdict,
             "seconds": JobSeconds(
                 queued=known.seconds.queued, built=spent.build, checked=spent.check, timed=spent.timing
             ),
         }  # fmt: skip
     return known.model_copy(update=found)
+
+
+def _no_reward(known: JobAnswer, outcome: JobOutcome, why: str) -> dict[str, object]:
+    reasons = (f"the reward {known.reward_schema} {why}", *outcome.reasons)
+    return {"state": "infra_error", "kind": "unavailable", "reward": None, "reasons": reasons, "reward_parts": {}}
 
 
 def _refusal(reasons: tuple[str, ...]) -> Verdict:
