@@ -23,7 +23,7 @@ from stitchcuda.training.reward_service.job_store import JobStore
 from stitchcuda.training.reward_service.jobs import RewardJobs
 from stitchcuda.training.reward_service.known_rewards import REWARDS
 from stitchcuda.training.reward_service.metrics import Metrics
-from stitchcuda.training.reward_service.records import Reward
+from stitchcuda.training.reward_service.records import RewardFunction
 from stitchcuda.verify.api import Verdict
 
 TASK = "class Model: ...\n"
@@ -105,7 +105,7 @@ class Served:
 @contextmanager
 def serving(
     folder: Path, pool: ScriptedPool, *, token: str | None = None, most_waiting: int = 2000,
-    rewards: Mapping[str, Reward] = REWARDS,
+    rewards: Mapping[str, RewardFunction] = REWARDS,
 ) -> Iterator[Served]:  # fmt: skip
     store, metrics = JobStore(folder, "scripted", most_waiting=most_waiting), Metrics()
     jobs = RewardJobs(store, pool, rewards, "sim", metrics, pause_s=0.0)

@@ -31,7 +31,7 @@ from stitchcuda.errors import StitchError
 from stitchcuda.training.reward_service.job_store import JobStore, KeyTaken, QueueFull
 from stitchcuda.training.reward_service.jobs import RewardJobs
 from stitchcuda.training.reward_service.metrics import Metrics
-from stitchcuda.training.reward_service.records import JobAnswer, JobRequest, Reward, ServiceError
+from stitchcuda.training.reward_service.records import JobAnswer, JobRequest, RewardFunction, ServiceError
 from stitchcuda.version import VERSION
 
 MOST_CONNECTIONS = 600                     # at once; more get 503. A verifier's pipes need descriptors below 1024
@@ -47,8 +47,8 @@ class RewardService:
     """What the handlers share. `token`: None lets everybody in."""
 
     def __init__(
-        self, store: JobStore, jobs: RewardJobs, tasks: Mapping[str, str], rewards: Mapping[str, Reward], metrics: Metrics,
-        token: str | None,
+        self, store: JobStore, jobs: RewardJobs, tasks: Mapping[str, str], rewards: Mapping[str, RewardFunction],
+        metrics: Metrics, token: str | None,
     ) -> None:  # fmt: skip
         self.store, self.jobs, self.tasks, self.rewards, self.metrics, self.token = store, jobs, tasks, rewards, metrics, token
         self._waiting: dict[str, set[asyncio.Event]] = {}

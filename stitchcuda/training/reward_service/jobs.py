@@ -22,7 +22,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import Target
 from stitchcuda.training.reward_service.job_store import ClaimedJob, JobStore
 from stitchcuda.training.reward_service.metrics import Metrics
-from stitchcuda.training.reward_service.records import Reward
+from stitchcuda.training.reward_service.records import RewardFunction
 from stitchcuda.training.reward_service.verdicts import JobOutcome, answer, no_program, outcome_of
 from stitchcuda.verify.api import Verdict, require_program
 
@@ -47,7 +47,7 @@ class RewardJobs:
     """Works from `start` until `close`; jobs that are not finished then stay in the store for the next server."""
 
     def __init__(
-        self, store: JobStore, pool: Judging, rewards: Mapping[str, Reward], target: Target, metrics: Metrics, *,
+        self, store: JobStore, pool: Judging, rewards: Mapping[str, RewardFunction], target: Target, metrics: Metrics, *,
         pause_s: float = _PAUSE_S,
     ) -> None:  # fmt: skip
         self.finished: Callable[[str], None] = lambda job: None  # is told each job that has an answer, by any thread

@@ -1,6 +1,6 @@
 """Names the rewards that the service can give, each a pure function of a verdict, with a version.
 
-Where to look next: `training/reward_service/records.py` (`Reward`).
+Where to look next: `training/reward_service/records.py` (`RewardFunction`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from stitchcuda.state import Record
-from stitchcuda.training.reward_service.records import Reward
+from stitchcuda.training.reward_service.records import RewardFunction
 from stitchcuda.verify.api import Verdict
 
 
@@ -25,4 +25,4 @@ def accepted(verdict: Verdict) -> GivenReward:
     return GivenReward(value=float(verdict.accepted))
 
 
-REWARDS: dict[str, Reward] = {"accepted/1": accepted}
+REWARDS: dict[str, RewardFunction] = {"accepted/1": accepted}

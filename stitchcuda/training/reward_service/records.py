@@ -35,7 +35,7 @@ class HasValue(Protocol):
     def parts(self) -> dict[str, float | str]: ...
 
 
-Reward = Callable[[Verdict], HasValue]
+RewardFunction = Callable[[Verdict], HasValue]
 """A pure function."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stitchcuda.errors import NotJudged, UnusableReference
 from stitchcuda.state import Target
-from stitchcuda.training.reward_service.records import JobAnswer, JobSeconds, Kind, Reward, State
+from stitchcuda.training.reward_service.records import JobAnswer, JobSeconds, Kind, RewardFunction, State
 from stitchcuda.verify.api import Verdict
 
 _PERHAPS_OURS = re.compile(r"SIGKILL|out of memory|no CUDA-capable device|uncorrectable ECC|GPU is lost")
@@ -68,7 +68,7 @@ def kind_of(verdict: Verdict) -> Kind:
     return "run" if any(map(_RUN.search, verdict.reasons)) else "refused"
 
 
-def answer(known: JobAnswer, outcome: JobOutcome, reward: Reward | None) -> JobAnswer:
+def answer(known: JobAnswer, outcome: JobOutcome, reward: RewardFunction | None) -> JobAnswer:
     """The final answer to a job. A reward that is not there (the server changed), or no finite number, is an error of ours."""
     verdict, found = outcome.verdict, dict[str, object](state=outcome.state, kind=outcome.kind, reasons=outcome.reasons)
     if outcome.no_score:
