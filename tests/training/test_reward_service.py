@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reward_service import Job, Server, compare, free_port, run
+from benchmarks.reward_service import Job, Server, free_port, run
 from stitchcuda.errors import BadInput, NotJudged, Unavailable, UnusableReference
 from stitchcuda.training.reward_service.app import openapi
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
@@ -404,19 +404,14 @@ def test_kills_change_no_answer(tmp_path: Path) -> None:
         "no model": programs.REFERENCE.replace("Model", "M"),
     }  # fmt: skip
     jobs = [Job(name, name, "gate", text) for name, text in given.items()]
-    runs = []
-    for kill in (False, True):
-        folder = tmp_path / str(kill)
-        folder.mkdir()
-        (folder / "gate.py").write_text(programs.REFERENCE)
-        server = Server(folder, folder / "gate.py", "sim", free_port())
-        server.start()
-        try:
-            runs.append(run(server, jobs, 3, kill))
-        finally:
-            server.stop()
-    calm, killed = runs
-    assert calm.faults == killed.faults == compare(calm, killed) == []
+    (tmp_path / "gate.py").write_text(programs.REFERENCE)
+    server = Server(tmp_path, tmp_path / "gate.py", "sim", free_port())
+    server.start()
+    try:
+        killed = run(server, jobs, 3, kill=True)
+    finally:
+        server.stop()
+    assert killed.faults == []
     assert len(killed.kills) == 4
     assert {name: (answer["state"], answer["kind"]) for name, answer in killed.answers.items()} == {
         "honest": ("ok", ""), "broken": ("candidate_error", "build"), "wrong": ("candidate_error", "wrong"),
