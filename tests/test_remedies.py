@@ -126,13 +126,13 @@ OURS = {
     "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume", "--candidates": "optimize",
     "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
     "--edit": "resume", "--form": "train data", "--goal": "optimize", "--gpu-memory-gb": "verify", "--held-out": "train data",
-    "--help": "optimize", "--ids": "bench run", "--json": "profile", "--judge": "train reward score",
-    "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
+    "--help": "optimize", "--host": "train reward serve", "--ids": "bench run", "--json": "profile",
+    "--judge": "train reward score", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
-    "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run", "--reference": "verify",
-    "--references": "bench verify", "--test-percent": "train data", "--wait": "resume", "--words": "docs build",
-    "--workspace": "optimize",
+    "--port": "train reward serve", "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run",
+    "--reference": "verify", "--references": "bench verify", "--store": "train reward serve", "--test-percent": "train data",
+    "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs
@@ -230,7 +230,7 @@ REQUIREMENTS = {                           # as pip is given them, and the extra
     "apache-tvm-ffi[cpp]": "dependencies", "torch>=2.8": "dependencies",
     "nvidia-cuda-nvdisasm": "toolkit", "nvidia-cuda-cuobjdump": "toolkit",
 }  # fmt: skip
-EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "toolkit"}
+EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "service", "toolkit"}
 
 
 def called(name: str) -> set[str]:

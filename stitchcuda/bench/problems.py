@@ -23,8 +23,8 @@ Source = Literal["kernelbench", "folder", "jsonl", "flashinfer"]
 SOURCES: tuple[Source, ...] = get_args(Source)
 LEVELS = (1, 2, 3, 4)                      # of KernelBench
 _LONGEST = 60                              # characters of a name
-_SOURCE_FIELDS = ("source", "reference", "ref_code", "code")
-_NAME_FIELDS = ("name", "id", "task_id")
+SOURCE_FIELDS = ("source", "reference", "ref_code", "code")
+NAME_FIELDS = ("name", "id", "task_id")
 
 
 class HasName(Protocol):
@@ -128,10 +128,10 @@ def _in_folder(path: Path, prefix: str) -> list[Problem]:
 def _in_table(path: Path, into: Path) -> list[Problem]:
     found = []
     for number, row in read_rows(path):
-        source = text_in(row, _SOURCE_FIELDS)
+        source = text_in(row, SOURCE_FIELDS)
         if source is None:
             raise BadInput(f'{path} line {number} has no reference: give its Python text as "source"')
-        name = file_name(str(next((row[field] for field in _NAME_FIELDS if field in row), number)))
+        name = file_name(str(next((row[field] for field in NAME_FIELDS if field in row), number)))
         file = into / digest(source) / f"{name}.py"
         write_text(file, source, f"{path} line {number}")
         found.append(Problem(name=name, reference=file.resolve()))

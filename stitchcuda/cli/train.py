@@ -1,8 +1,8 @@
-"""`stitchcuda train`: makes data sets for learning from sessions, and scores programs by rewards. It trains nothing.
+"""`stitchcuda train`: makes data sets from sessions, scores programs by rewards, and serves rewards. It trains nothing.
 
 `--json` prints one JSON object on stdout; lines of progress go to stderr.
 
-Where to look next: `training/data.py`, `training/scoring.py` (what the commands call), `cli/console.py` (options).
+Where to look next: `training/data.py`, `training/scoring.py`, `training/reward_service/serve.py` (what the commands call).
 """
 
 from __future__ import annotations
@@ -114,6 +114,33 @@ def score(
         return 3
     print(scored.model_dump_json() if as_json else "\n".join(_lines(scored)))
     return 1 if any(found.value is None for found in scored.rewards) else 0
+
+
+@reward.command()
+@report_errors(interrupted="stopped: jobs without an answer go on when the server is started again")
+def serve(
+    tasks: Annotated[Path, typer.Option("--tasks", metavar="PATH", help="A .jsonl file, a folder of references, or one.")],
+    store: Annotated[Path, typer.Option("--store", metavar="DIR", help="The folder for the queue and the answers.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8711,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on; others than this machine's need a token.")]
+    = "127.0.0.1",
+    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="Clients have to send the token in this file.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Programs at once; by default three to a GPU, or half the cores.")
+    ] = None,
+    debug: Debug = False,
+) -> None:  # fmt: skip
+    """Judges programs for trainers over HTTP until it is stopped (docs/learning.md)."""
+    from stitchcuda.tools.device.device import resolve_target
+    from stitchcuda.training.reward_service import serve as service
+
+    service.serve(
+        tasks, store, resolve_target(device), port=port, host=host, token_file=token_file, workers=workers,
+        tell=lambda line: print(line, flush=True),
+    )  # fmt: skip
 
 
 def _judge(settings: Settings) -> Chat | None:
