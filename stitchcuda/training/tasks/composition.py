@@ -113,6 +113,8 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
     followers = dict(FOLLOWING[role])
     if not last:
         followers.pop("loss", None)
+    if draft.operators and draft.operators[-1].activated:
+        followers.pop("act", None)
     if last and role:
         ends = {"loss": 3.0, "head": 3.0, "move": 0.2}
         followers = {key: weight * ends.get(key, 1.0) for key, weight in followers.items()}
@@ -125,7 +127,8 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
         options = [*table.get(chosen, []), *(ACTIVATIONS if chosen == "act" else [])]
         fitting = [
             operator for operator in options
-            if (operator.name not in used or chosen == "act" or operator.weight >= 2) and _fits(draft, operator)
+            if (operator.name not in used or chosen == "act" or operator.weight >= 2)
+            and not (operator.first and draft.operators) and _fits(draft, operator)
         ]  # fmt: skip
         if fitting:
             return rng.choices(fitting, [operator.weight * FAMILY_WEIGHTS[operator.family] for operator in fitting])[0]

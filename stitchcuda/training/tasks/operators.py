@@ -7,6 +7,7 @@ Where to look next: `training/tasks/operator_tables.py` (all of them), `training
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,11 +48,15 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 of 4 channels, halves of even sizes and 4, 8 or 16 heads come out even."""
 
 
+_ACTIVATED = re.compile(r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\(")
+
+
 @dataclass(frozen=True)
 class Operator:
     """`name`: as the task's docstring calls it. `init` and `forward`: lines of Python. `shape`: dimensions of the result, ""
     for unchanged; `to`: its layout, "" for unchanged. `new`: sizes that it brings. `inputs`: such as "context=randn(B, S, D)",
-    several with ";". `weight`: how often it is drawn within its role."""
+    several with ";". `weight`: how often it is drawn within its role. `first`: it only makes sense on data as given, at the
+    start of a task."""
 
     name: str
     family: Family
@@ -63,3 +68,9 @@ class Operator:
     new: str = ""
     inputs: str = ""
     weight: float = 1.0
+    first: bool = False
+
+    @property
+    def activated(self) -> bool:
+        """Whether it ends in a bounded or rectified value, after which no activation follows."""
+        return bool(_ACTIVATED.search(self.forward.rsplit("\n", 1)[-1]))

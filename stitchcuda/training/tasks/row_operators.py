@@ -60,9 +60,11 @@ ROWS = {
            "candidate = torch.tanh(self.candidate(torch.cat([x, r * h], dim=-1)))\nx = (1 - z) * h + z * candidate",
            "self.gates = nn.Linear({F} + {G}, 2 * {G})\nself.candidate = nn.Linear({F} + {G}, {G})", "B G", new="G=features",
            inputs="h=randn(B, G)", weight=1.5),
-        Op("cumulative sum over features", "scan", "mix", "x = torch.cumsum(x, dim=-1)"),
-        Op("reverse cumulative sum", "scan", "mix", "x = torch.flip(torch.cumsum(torch.flip(x, [-1]), dim=-1), [-1])"),
-        Op("masked cumulative sum", "scan", "mix", "x = torch.cumsum(x * mask, dim=-1)", inputs="mask=mask(B, F)"),
+        Op("cumulative sum over features", "scan", "mix", "x = torch.cumsum(x, dim=-1)", first=True),
+        Op("reverse cumulative sum", "scan", "mix", "x = torch.flip(torch.cumsum(torch.flip(x, [-1]), dim=-1), [-1])",
+           first=True),
+        Op("masked cumulative sum", "scan", "mix", "x = torch.cumsum(x * mask, dim=-1)", inputs="mask=mask(B, F)",
+           first=True),
         Op("stick-breaking weights", "scan", "mix",
            "v = torch.sigmoid(x)\nremaining = torch.exp(torch.cumsum(torch.log1p(-v.clamp(max=0.999)), dim=-1))\n"
            "x = v * F.pad(remaining[:, :-1], (1, 0), value=1.0) * x.shape[-1]"),
@@ -155,8 +157,9 @@ MATRICES = {
         Op("delta rule update", "product", "mix",
            "error = value - torch.bmm(key, x)\nx = x + torch.bmm(key.transpose(1, 2), error) / key.shape[1]",
            new="S=context_len", inputs="key=randn(B, S, M);value=randn(B, S, N)"),
-        Op("prefix sums along rows", "scan", "mix", "x = torch.cumsum(x, dim=-1)"),
-        Op("summed-area table", "scan", "mix", "x = torch.cumsum(torch.cumsum(x, dim=1), dim=2)", weight=1.5),
+        Op("prefix sums along rows", "scan", "mix", "x = torch.cumsum(x, dim=-1)", first=True),
+        Op("summed-area table", "scan", "mix", "x = torch.cumsum(torch.cumsum(x, dim=1), dim=2)", weight=1.5,
+           first=True),
         Op("running log-sum-exp", "scan", "mix", "x = torch.logcumsumexp(x, dim=1)"),
         Op("linear recurrence by a decay mask", "scan", "mix",
            "log_decay = torch.cumsum(F.logsigmoid(gates), dim=1)\n"
@@ -195,7 +198,7 @@ MATRICES = {
 }
 POINTS = {
     "mix": [
-        Op("shared perceptron", "product", "mix", "x = F.relu(self.mlp(x))", "self.mlp = nn.Linear({C}, {K})", "B P K",
+        Op("shared perceptron", "product", "mix", "x = self.mlp(x)", "self.mlp = nn.Linear({C}, {K})", "B P K",
            new="K=channels", weight=2),
         Op("edge convolution", "convolution", "mix",
            "b, p, c = x.shape\nneighbors = torch.gather(x, 1, index.reshape(b, -1, 1).expand(-1, -1, c)).view(b, p, -1, c)\n"
