@@ -146,7 +146,7 @@ def _spatial(n: int) -> dict[str, list[Op]]:
             Op("log-sum-exp pooling", "reduction", "head", "x = torch.logsumexp(x.flatten(2), dim=2)", shape="B C", to="rows"),
             Op("Gram matrix", "product", "head",
                "flat = x.flatten(2)\nx = flat @ flat.transpose(1, 2) / flat.shape[-1]", shape="B C C", to="matrices",
-               weight=0.7),
+               weight=0.3),
         ],
         "loss": [
             Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target)", inputs=f"target=randn({inner})"),

@@ -44,12 +44,6 @@ ROWS = {
            "x = torch.einsum('bn,bng->bg', weights, self.experts(x).unflatten(-1, (weights.shape[-1], -1)))",
            "self.router = nn.Linear({F}, {N})\nself.experts = nn.Linear({F}, {N} * {G})", "B G",
            new="N=num_experts G=features"),
-        Op("scores against prototypes", "product", "mix",
-           "distance = x.pow(2).sum(dim=-1, keepdim=True) - 2 * x @ self.prototypes.t() + self.prototypes.pow(2).sum(dim=-1)\n"
-           "x = torch.exp(-distance / (2 * x.shape[-1]))",
-           "self.prototypes = nn.Parameter(torch.randn({G}, {F}))", "B G", new="G=features"),
-        Op("vector quantisation distances", "product", "mix", "x = torch.cdist(x, self.codebook)",
-           "self.codebook = nn.Parameter(torch.randn({G}, {F}))", "B G", new="G=features", weight=0.7),
         Op("LSTM cell update", "scan", "mix",
            "i, f, g, o = (self.input_gates(x) + self.hidden_gates(h)).chunk(4, dim=-1)\n"
            "cell = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)\nx = torch.sigmoid(o) * torch.tanh(cell)",
@@ -97,6 +91,12 @@ ROWS = {
            inputs="other=randn(B, F)"),
     ],
     "loss": [
+        Op("scores against prototypes", "product", "loss",
+           "distance = x.pow(2).sum(dim=-1, keepdim=True) - 2 * x @ self.prototypes.t() + self.prototypes.pow(2).sum(dim=-1)\n"
+           "x = torch.exp(-distance / (2 * x.shape[-1]))",
+           "self.prototypes = nn.Parameter(torch.randn({G}, {F}))", "B G", new="G=features"),
+        Op("vector quantisation distances", "product", "loss", "x = torch.cdist(x, self.codebook)",
+           "self.codebook = nn.Parameter(torch.randn({G}, {F}))", "B G", new="G=features", weight=0.7),
         Op("empirical distribution by sorting", "scan", "loss",
            "values, _ = torch.sort(x, dim=-1)\nx = torch.cumsum(F.softmax(values, dim=-1), dim=-1)", weight=0.5),
         Op("softmax", "reduction", "loss", "x = F.softmax(x, dim=-1)", weight=1.5),
