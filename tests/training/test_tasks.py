@@ -109,11 +109,11 @@ def test_a_killed_run_goes_on_with_the_same_tasks(tmp_path: Path) -> None:
         assert json.loads(result.stdout)["tasks"] == count
         return (tmp_path / name).read_bytes()
 
-    straight = make("straight.jsonl", 6)
-    make("killed.jsonl", 3)
+    straight = make("straight.jsonl", 3)
+    make("killed.jsonl", 1)
     with (tmp_path / "killed.jsonl").open("ab") as file:
-        file.write(straight.splitlines()[3][:200])  # a line torn by a kill
-    assert make("killed.jsonl", 6) == straight
+        file.write(straight.splitlines()[1][:200])  # a line torn by a kill
+    assert make("killed.jsonl", 3) == straight
     tasks = [TrainingTask.model_validate_json(line) for line in straight.splitlines()]
     assert all(1.0 <= task.difficulty.eager_ms <= 100.0 and task.nearest[1] < 0.9 for task in tasks)
     again = CliRunner().invoke(app, ["tasks", "synthesise", "--seed", "5", "--out", str(tmp_path / "killed.jsonl")])
