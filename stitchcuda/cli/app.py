@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from stitchcuda.cli import bench, docs, memory, train
+from stitchcuda.cli import bench, docs, memory, tasks, train
 from stitchcuda.cli import report as report_commands
 from stitchcuda.cli import sessions as session_commands
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, report_errors
@@ -31,6 +31,7 @@ app.command()(report_commands.report)
 app.add_typer(bench.app, name="bench")
 app.add_typer(docs.app, name="docs")
 app.add_typer(memory.app, name="memory")
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(train.app, name="train")
 
 Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]

@@ -1,0 +1,76 @@
+"""Defines what an operator of a synthesised task is: a few lines of PyTorch that map one layout of a tensor to another.
+
+A layout names the dimensions of the tensor `x` that `forward` passes on. Templates refer to them by their letters: in `init`
+as `{C}`, in `shape` and `inputs` bare. An operator may bring sizes of its own (`new`, letter=kind) and inputs of its own.
+Where to look next: `training/tasks/operator_tables.py` (all of them), `training/tasks/composition.py` (puts them together).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Family = Literal[
+    "product", "convolution", "normalisation", "reduction", "attention", "scan", "element-wise", "several inputs", "movement"
+]
+Role = Literal["mix", "norm", "act", "pool", "join", "move", "head", "loss"]
+
+LAYOUTS: dict[str, str] = {
+    "sequence": "B L D", "image": "B C H W", "signal": "B C T", "volume": "B C Z H W", "rows": "B F", "matrices": "B M N",
+    "points": "B P C",
+}  # fmt: skip
+SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "batch_size": ((2, 3), (8, 16, 32, 64)),
+    "rows": ((6, 8), (1024, 2048, 4096, 8192, 10000)),
+    "features": ((16, 24, 32), (512, 1000, 1024, 2048, 3072, 4096)),
+    "seq_len": ((8, 12, 16), (196, 256, 512, 1000, 1024, 2048)),
+    "context_len": ((6, 10), (77, 128, 512, 1024)),
+    "embed_dim": ((16, 32), (256, 384, 512, 768, 1024)),
+    "hidden_dim": ((24, 40, 48), (1024, 1536, 2048, 3072, 4096)),
+    "num_heads": ((2, 4), (4, 8, 16)),
+    "channels": ((8, 16), (32, 64, 96, 128, 192, 256)),
+    "height": ((16,), (32, 56, 64, 96, 112, 128)),
+    "width": ((16, 24), (32, 56, 64, 96, 112, 160)),
+    "depth": ((8,), (8, 16, 24, 32)),
+    "length": ((32, 48), (1024, 2000, 4096, 8192, 16000)),
+    "cond_dim": ((10, 12), (128, 256, 512)),
+    "rank": ((3, 4), (8, 16, 32)),
+    "num_experts": ((3, 4), (4, 8)),
+    "vocab_size": ((40, 56), (8192, 16384, 32000)),
+    "num_classes": ((5, 10), (10, 100, 1000)),
+    "num_points": ((20, 24), (1024, 2048, 4096)),
+    "num_neighbors": ((4, 5), (16, 20, 32)),
+    "matrix_rows": ((10, 12), (256, 384, 512, 1024)),
+    "matrix_cols": ((12, 16), (128, 256, 512, 768)),
+}
+"""Sizes by kind: of the small stand-in that filters run, and of the task itself before it is scaled. All are such that groups
+of 4 channels, halves of even sizes and 4, 8 or 16 heads come out even."""
+
+
+_ACTIVATED = re.compile(r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\(")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """`name`: as the task's docstring calls it. `init` and `forward`: lines of Python. `shape`: dimensions of the result, ""
+    for unchanged; `to`: its layout, "" for unchanged. `new`: sizes that it brings. `inputs`: such as "context=randn(B, S, D)",
+    several with ";". `weight`: how often it is drawn within its role. `first`: it only makes sense on data as given, at the
+    start of a task."""
+
+    name: str
+    family: Family
+    role: Role
+    forward: str
+    init: str = ""
+    shape: str = ""
+    to: str = ""
+    new: str = ""
+    inputs: str = ""
+    weight: float = 1.0
+    first: bool = False
+
+    @property
+    def activated(self) -> bool:
+        """Whether it ends in a bounded or rectified value, after which no activation follows."""
+        return bool(_ACTIVATED.search(self.forward.rsplit("\n", 1)[-1]))

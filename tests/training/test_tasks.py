@@ -1,0 +1,138 @@
+"""What a file of training tasks holds, what the filters refuse and say, and that a killed run goes on with the same tasks."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stitchcuda.cli.app import app
+from stitchcuda.training.tasks.candidate import Candidate, Refusal, TaskConditions, TrainingTask, judge
+from stitchcuda.training.tasks.composition import compose
+from stitchcuda.training.tasks.decontamination import HeldOut, read_held_out, structure_of
+from stitchcuda.training.tasks.filters import Refused, examine
+
+HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\nclass Model(nn.Module):\n"
+FORWARD = "    def forward(self, {}):\n{}\n\n\ndef get_inputs():\n    return [{}]\n\n\ndef get_init_inputs():\n    return []\n"
+
+
+def text(body: str, inputs: str = "x", made: str = "torch.randn(4, 16)", init: str = "pass") -> str:
+    lines = "\n".join(f"        {line}" for line in body.split("\n"))
+    return (
+        HEAD + f"    def __init__(self):\n        super().__init__()\n        {init}\n\n" + FORWARD.format(inputs, lines, made)
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "filter_", "why"),
+    [
+        (text("return x.missing()"), "runs", "AttributeError"),
+        (text("return torch.log(x - 100)"), "finite", ""),
+        (text("return F.dropout(x, 0.5)"), "deterministic", "generator"),
+        (text("return torch.softmax(x.sum(dim=1, keepdim=True), dim=1)"), "constant", "is constant (1"),
+        (text("return self.fc(x * 0 + 1)", init="self.fc = nn.Linear(16, 4)"), "degenerate", "the same for different inputs"),
+        (text("return torch.softmax(x + y.sum(dim=1, keepdim=True), dim=1)", "x, y", "torch.randn(4, 16), torch.randn(4, 16)"),
+         "every input", "input 1"),
+        (text("return x[: int(x.sum().abs()) + 1].exp()"), "exports", ""),
+        (text("return torch.relu(torch.exp(x))"), "no dead operator", "relu"),
+    ],
+)  # fmt: skip
+def test_each_filter_refuses_what_it_is_for(source: str, filter_: str, why: str) -> None:
+    with pytest.raises(Refused) as refused:
+        examine(source)
+    assert (refused.value.filter, why in refused.value.why) == (filter_, True), refused.value.why
+
+
+def test_a_sound_task_passes() -> None:
+    examine(text("return F.gelu(self.norm(self.fc(x)))", init="self.fc, self.norm = nn.Linear(16, 8), nn.LayerNorm(8)"))
+
+
+def test_structure_forgets_names_numbers_and_docstrings() -> None:
+    first = structure_of(text("y = self.fc(x)\nreturn torch.relu(y)", init="self.fc = nn.Linear(16, 8)"))
+    second = structure_of(
+        text("out = self.other(x)\nreturn torch.relu(out)", init="self.other = torch.nn.Linear(99, 7)")
+        .replace("class Model", "class Net").replace("        super", '        """Says it."""\n        super')
+    )  # fmt: skip
+    third = structure_of(text("y = self.fc(x)\nreturn torch.tanh(y)", init="self.fc = nn.Linear(16, 8)"))
+    assert first.digest == second.digest != third.digest
+    assert first.overlap(second) == 1.0 > first.overlap(third)
+
+
+def test_what_is_like_a_held_out_file_is_refused(tmp_path: Path) -> None:
+    source = text("return torch.relu(self.fc(x))", init="self.fc = nn.Linear(16, 8)")
+    (tmp_path / "problem.py").write_text(source)
+    outcome = judge(Candidate(0, name="mine", source=source.replace("16", "64")), TaskConditions((tmp_path,)))
+    assert isinstance(outcome, Refusal)
+    assert (outcome.filter, outcome.why) == ("held out", "100% like problem")
+
+
+def test_kernelbench_is_held_out_without_its_text() -> None:
+    shipped = read_held_out(())
+    assert len(shipped.programs) == 270
+    name, overlap = shipped.nearest(shipped.programs[20])
+    assert overlap == 1.0
+    assert name.startswith("level1-")
+    assert HeldOut(()).nearest(shipped.programs[0]) == ("", 0.0)
+
+
+def test_composed_tasks_are_python_in_kernelbench_s_form() -> None:
+    for number in range(150):
+        draft = compose(random.Random(f"1/{number}"))
+        names: dict[str, object] = {}
+        exec(compile(draft.write(draft.small()), "task", "exec"), names)
+        assert {"Model", "get_inputs", "get_init_inputs"} <= names.keys()
+        assert 1 <= len(draft.operators) <= 5
+
+
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"name": "a"}\n')
+    out = ["--out", str(tmp_path / "out.jsonl"), "--jobs", "1"]
+    for arguments, said in (
+        (["filter", str(tmp_path / "none.jsonl"), *out], "there is no file"),
+        (["filter", str(tmp_path / "rows.jsonl"), *out], "row 1 has no text"),
+        (["synthesise", "--held-out", str(tmp_path / "nothing"), *out], "there is no Python file"),
+        (["histogram", str(tmp_path / "rows.jsonl")], "is no file of tasks"),
+    ):
+        result = CliRunner().invoke(app, ["tasks", *arguments])
+        assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.more
+def test_a_killed_run_goes_on_with_the_same_tasks(tmp_path: Path) -> None:
+    def make(name: str, count: int) -> bytes:
+        arguments = ["--count", str(count), "--seed", "4", "--jobs", "1", "--json", "--out", str(tmp_path / name)]
+        result = CliRunner().invoke(app, ["tasks", "synthesise", *arguments])
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout)["tasks"] == count
+        return (tmp_path / name).read_bytes()
+
+    straight = make("straight.jsonl", 3)
+    make("killed.jsonl", 1)
+    with (tmp_path / "killed.jsonl").open("ab") as file:
+        file.write(straight.splitlines()[1][:200])  # a line torn by a kill
+    assert make("killed.jsonl", 3) == straight
+    tasks = [TrainingTask.model_validate_json(line) for line in straight.splitlines()]
+    assert all(1.0 <= task.difficulty.eager_ms <= 100.0 and task.nearest[1] < 0.9 for task in tasks)
+    again = CliRunner().invoke(app, ["tasks", "synthesise", "--seed", "5", "--out", str(tmp_path / "killed.jsonl")])
+    assert again.exit_code == 2
+    assert "was begun with made synthesised from seed 4" in again.stderr
+
+
+@pytest.mark.more
+def test_a_table_is_filtered_and_a_crash_of_one_row_stops_nothing(tmp_path: Path) -> None:
+    crash = text("import os\nos._exit(1)")
+    big = "torch.randn(65536, 8192)"
+    small = text("return F.softmax(x.pow(2), dim=-1)")
+    good = {"id": "good", "code": text("return F.softmax(x.pow(2), dim=-1)", made=big), "small": small}
+    rows = [{"code": crash}, {"code": "no Python ("}, good, {"code": small}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    out = tmp_path / "kept.jsonl"
+    arguments = [str(tmp_path / "rows.jsonl"), "--out", str(out), "--json", "--jobs", "1"]
+    result = CliRunner().invoke(app, ["tasks", "filter", *arguments])
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert [json.loads(line)["name"] for line in out.read_text().splitlines()] == ["good"]
+    assert {name: refused for name, refused in told["refused"].items() if refused} == {"runs": 2, "duplicate": 1}
