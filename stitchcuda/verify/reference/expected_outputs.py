@@ -29,11 +29,13 @@ from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import widest
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
+from stitchcuda.verify.messages.request import Done
 from stitchcuda.verify.messages.shared_tensors import group_by_memory
 from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import Comparisons
+from stitchcuda.verify.reference.conditions import Conditions
 from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
 from stitchcuda.verify.reference.range_search import allow_beside, search_ranges, stands_rounding
@@ -61,7 +63,23 @@ class ExpectedOutputs:
         self.ranges: InputRanges | None = None
         self._errors: dict[str, Measure] = {}    # the reference's own on inputs as given
         self._infinite: dict[str, torch.Tensor] = {}  # where outputs for them are
+        self._conditions: Conditions | None = None  # of the check that runs, if it is a final one
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
+
+    def watch_conditions(self, request: requests.WatchConditions) -> Done:
+        """From now on it is noted which conditions the reference meets."""
+        self._conditions = Conditions(self._reference.path, self._reference.source)
+        return Done()
+
+    def find_unmet(self, request: requests.FindUnmet) -> requests.Unmet:
+        """What was noted since `watch_conditions`, which ends it: nothing if this process is another one."""
+        found, self._conditions = self._conditions, None
+        return requests.Unmet(tuple(found.unmet()) if found else ())
+
+    def _keep_conditions(self, calls: int | None = None) -> None:
+        """Counts what the last calls met, the first `calls` or all: a program is called so too."""
+        if self._conditions:
+            self._conditions.keep(calls)
 
     def expect(self, request: requests.Expect) -> requests.Expected:
         self._state.use(request.state)
@@ -69,6 +87,7 @@ class ExpectedOutputs:
         found = self._draw_variant(request, skipped)
         if found is None:
             return requests.Expected(None, 0.0, tuple(skipped))
+        self._keep_conditions()
         variant, arguments, expected, exact, generators = found
         if variant == variants.GIVEN and not request.sizes:
             self._infinite = variants.infinities(exact)
@@ -123,7 +142,8 @@ class ExpectedOutputs:
             if arguments is None:
                 continue                   # nothing to vary this way
             rare = variants.is_rare(variant)
-            made = self.compute_or_say(arguments, request.usual, draw_seed, constant=rare or variant == variants.BLANK)
+            constant = rare or variant == variants.BLANK
+            made = self.compute_or_say(arguments, request.usual, draw_seed, constant=constant, watched=True)
             if not isinstance(made, str) and tuple(made[0]) != request.names:
                 made = "it returns or writes other tensors"
             if rare and not isinstance(made, str) and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
@@ -136,7 +156,7 @@ class ExpectedOutputs:
             return None
         with self.explained(*given):
             arguments = variants.resize(given, request.sizes)
-            return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed)
+            return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed, watched=True)
 
     def _draw_seed(self, request: requests.Expect) -> int | None:
         if not self._reference.draws:
@@ -174,12 +194,12 @@ class ExpectedOutputs:
         )
 
     def compute_or_say(
-        self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False
+        self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False, watched: bool = False
     ) -> tuple[Outputs, Outputs, str] | str:
         """Returns what `_compute` returns for other inputs, or why programs cannot be judged by them. `constant`: whether they
         may be constant."""
         try:
-            made = self._compute(*arguments, draw_seed=draw_seed)
+            made = self._compute(*arguments, draw_seed=draw_seed, watched=watched)
         except Exception as error:
             return self._why(error)
         return variants.why_unsuitable(*made[:2], usual, constant=constant, infinite=self._infinite) or made
@@ -252,7 +272,8 @@ class ExpectedOutputs:
         self._state.use(request.state)
         arguments = [self.arguments(given) for given in request.row]
         try:
-            made = self._compute_row([given[1:] for given in arguments], [given.draw_seed for given in request.row])
+            seeds = [given.draw_seed for given in request.row]
+            made = self._compute_row([given[1:] for given in arguments], seeds, watched=True)
         except Exception as error:
             return OtherCalls(note=f"limited: calls in a row were not tried: on the state of one, {self._why(error)}")
         sets: list[InputSet] = []
@@ -260,11 +281,13 @@ class ExpectedOutputs:
             why = variants.why_unsuitable(expected, exact, request.usual)
             if why or set(expected) != set(request.row[0].names):
                 why = why or "it writes other buffers than in the first call"
+                self._keep_conditions(len(sets) + 1)
                 return OtherCalls(tuple(sets), f"limited: only {len(sets) + 1} calls in a row were tried: in the next, {why}")
             sets.append(self._comparisons.keep(
                 given.structure, tensors, expected, exact, variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
                 generators=generators,
             ))  # fmt: skip
+        self._keep_conditions()
         return OtherCalls(tuple(sets))
 
     def expect_shared(self, request: ExpectShared) -> OtherCalls:
@@ -276,13 +299,14 @@ class ExpectedOutputs:
         joined = () if given.written else _joined(tensors, groups)
         for changed in itertools.chain([*self._parted(tensors, groups, given.seed)], joined):
             arguments = wire.decode(given.structure, changed, self._device)
-            made = self.compute_or_say(arguments, request.usual, given.draw_seed)
+            made = self.compute_or_say(arguments, request.usual, given.draw_seed, watched=True)
             if not isinstance(made, str) and tuple(made[0]) != given.names:
                 made = "it returns or writes other tensors"
             joins = len(group_by_memory(changed)) < len(groups)
             if isinstance(made, str):
                 note = note if joins else f"limited: inputs that share memory were not given apart: {made} then"
                 continue
+            self._keep_conditions()
             sets.append(self._comparisons.keep(
                 given.structure, changed, *made[:2], variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
                 generators=made[2],
@@ -305,18 +329,23 @@ class ExpectedOutputs:
             yield changed
 
     def _compute(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, draw_seed: int | None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, draw_seed: int | None, watched: bool = False
     ) -> tuple[Outputs, Outputs, str]:
         """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names, and a
         digest of the generators' states, "" without a `draw_seed`: with it both get the random numbers that are drawn after it
-        in the reference's own precision."""
-        return self._compute_row([(args, kwargs)], [draw_seed])[0]
+        in the reference's own precision. `watched`: which conditions it meets is noted, for `_keep_conditions`."""
+        return self._compute_row([(args, kwargs)], [draw_seed], watched=watched)[0]
 
-    def _compute_row(self, row: Row, draw_seeds: Sequence[int | None]) -> list[tuple[Outputs, Outputs, str]]:
+    def _compute_row(
+        self, row: Row, draw_seeds: Sequence[int | None], *, watched: bool
+    ) -> list[tuple[Outputs, Outputs, str]]:
         """The same for each of the calls in a row, which find the state that the one before left."""
         reference = self._reference
+        watch = self._conditions.watch if self._conditions and watched else contextlib.nullcontext
+        if self._conditions:
+            self._conditions.drop()
         drawn = [RandomDraws(seed) for seed in draw_seeds if seed is not None]
-        owns = run_row_in_precision(reference.module, row, self._precision, self._device, drawn)
+        owns = run_row_in_precision(reference.module, row, self._precision, self._device, drawn, watch)
         found = []
         exacts = self._compute64(row, drawn)
         for number, (expected, exact) in enumerate(zip(owns, exacts, strict=True)):
