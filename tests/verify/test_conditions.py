@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from stitchcuda.verify.reference.condition_search import meet
 from stitchcuda.verify.reference.conditions import Conditions
 from stitchcuda.verify.reference.reference import load_reference
 
@@ -78,6 +79,42 @@ def test_a_condition_that_is_never_met_is_named_by_its_source(tmp_path: Path, ex
 ])  # fmt: skip
 def test_what_is_met_or_follows_from_constants_is_not_named(tmp_path: Path, expression: str) -> None:
     assert unmet(tmp_path, expression) == []
+
+
+@pytest.mark.parametrize(("expression", "result"), [
+    ("torch.where((x + 0.25 * y + 1).abs() < 1e-6, 0.0, y)", "true"),
+    ("((x * 3).sum(1) > 500).float()", "true"),
+    ("(x - y == 2).float()", "true"),
+    ("(x + y >= 0.125).float()", "false"),
+])  # fmt: skip
+def test_a_comparison_is_met_where_few_elements_are_moved(tmp_path: Path, expression: str, result: str) -> None:
+    path = tmp_path / "reference.py"
+    path.write_text(MODEL.format(expression).replace("(self, x)", "(self, x, y)"))
+    reference = load_reference(path)
+    conditions, generator = Conditions(reference.path, reference.source), torch.Generator().manual_seed(3)
+    given = [1 + torch.rand((4, 8), generator=generator) for _ in "xy"]
+    with conditions.watch():
+        reference.module(*given)
+    conditions.keep()
+    assert [text.split("` ")[1] for text in conditions.unmet()] == [f"{result} (line 8)"]
+    made = meet(reference.module, (tuple(given), {}), conditions.comparisons(), {0, 1}, generator)
+    assert made is not None
+    with conditions.watch():
+        reference.module(*made[0])
+    conditions.keep()
+    assert conditions.unmet() == []
+    assert sum(int((before == after).sum()) for before, after in zip(given, made[0], strict=True)) >= 16
+
+
+def test_a_comparison_that_cannot_change_is_not_met(tmp_path: Path) -> None:
+    path = tmp_path / "reference.py"
+    path.write_text(MODEL.format("(x * x + 1 < 0).float()"))
+    reference = load_reference(path)
+    conditions, given = Conditions(reference.path, reference.source), torch.rand(8)
+    with conditions.watch():
+        reference.module(given)
+    conditions.keep()
+    assert meet(reference.module, ((given,), {}), conditions.comparisons(), {0}, torch.Generator().manual_seed(3)) is None
 
 
 def test_one_of_several_sets_suffices(tmp_path: Path) -> None:

@@ -24,10 +24,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.compiler.syntax import parse_module
+from stitchcuda.verify.reference.compared_values import COMPARE
 from stitchcuda.verify.reference.operator_uses import TrackedMemory
 
 _MOST = 2**24                              # elements of a tensor that is looked at
 _WRAPPERS = ("torch/_dynamo/eval_frame.py", "torch/_compile.py")  # of torch's, around each call of a mode
+_FEW_BITS = 128                            # numbers from there on may end in a half by chance
 _LONGEST = 60                              # characters of source text in a note
 _LOGICAL = frozenset((
     "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf", "isin", "any", "all", "logical_and",
@@ -91,6 +93,13 @@ class Conditions:
             for key, flag in flags.items():
                 self._met[key] = self._met.get(key, False) or bool(flag)
         self.drop()
+
+    def comparisons(self) -> list[tuple[CodeType, int, bool]]:
+        """Comparisons in the reference's file itself that never had one result: the function and instruction, the result."""
+        return [
+            (place.code, place.at, regime == "true") for (place, regime), met in self._met.items()
+            if not met and place.name in COMPARE and place.code is not None and place.inner is None
+        ]  # fmt: skip
 
     def unmet(self) -> list[str]:
         """What was never met, in the order of the source: "`x > 3` true (line 7)"."""
@@ -190,7 +199,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             acts = torch.lt if name == "maximum" else torch.gt
             return {"acting": lambda: acts(value, limit).any(), "not acting": lambda: ~acts(value, limit).all()}
         if name == "round" and given.is_floating_point() and not overload.startswith("decimals"):
-            return {"at a half": lambda: (given - given.floor() == 0.5).any()}
+            return {"at a half": lambda: ((given - given.floor() == 0.5) & (given.abs() < _FEW_BITS)).any()}
         if name in ("argmax", "argmin"):
             return _ties(given, args[1] if len(args) > 1 else kwargs.get("dim"), name)
         if name == "angle" and given.is_complex():

@@ -35,6 +35,7 @@ from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import Comparisons
+from stitchcuda.verify.reference.condition_search import meet
 from stitchcuda.verify.reference.conditions import Conditions
 from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
@@ -138,10 +139,12 @@ class ExpectedOutputs:
         wider = [variant.removesuffix(variants.BEYOND) + variants.BEYOND for variant in others if variant not in alike]
         for variant in dict.fromkeys([*alike, *wider, *others]):
             generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-            arguments = variants.vary(given, variant, generator, ranges)
+            met = variant == variants.MET
+            make = self._meet_conditions if met else variants.vary
+            arguments = make(given, variant, generator, ranges)
             if arguments is None:
                 continue                   # nothing to vary this way
-            rare = variants.is_rare(variant)
+            rare = met or variants.is_rare(variant)
             constant = rare or variant == variants.BLANK
             made = self.compute_or_say(arguments, request.usual, draw_seed, constant=constant, watched=True)
             if not isinstance(made, str) and tuple(made[0]) != request.names:
@@ -157,6 +160,11 @@ class ExpectedOutputs:
         with self.explained(*given):
             arguments = variants.resize(given, request.sizes)
             return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed, watched=True)
+
+    def _meet_conditions(self, given: Any, variant: str, generator: torch.Generator, ranges: InputRanges) -> Any | None:
+        """The arguments with elements for which comparisons have a result that they never had; None where none is found."""
+        wanted = self._conditions.comparisons() if self._conditions and not self._reference.draws else []
+        return meet(self._reference.module, given, wanted, ranges.free, generator) if wanted else None
 
     def _draw_seed(self, request: requests.Expect) -> int | None:
         if not self._reference.draws:
@@ -188,9 +196,11 @@ class ExpectedOutputs:
         self, variant: str, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None,
         generator: torch.Generator,
     ) -> bool:  # fmt: skip
-        centred = not RARE[variant.removesuffix(ONE)].offset
+        met = variant == variants.MET
+        centred = met or not RARE[variant.removesuffix(ONE)].offset
         return made[0].keys() == self._errors.keys() and stands_rounding(
-            lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator, centred=centred
+            lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator, centred=centred,
+            spare_exact=met,
         )
 
     def compute_or_say(

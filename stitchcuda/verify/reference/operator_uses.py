@@ -193,7 +193,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class TrackedMemory:
-    """TrackedMemory of tensors, with a number or name each. What was freed is not among it, even if another tensor lies there."""
+    """Memory of tensors, with a number or name each. What was freed is not among it, even if another tensor lies there."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, tuple[StorageWeakRef, int | str]] = {}
