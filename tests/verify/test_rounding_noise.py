@@ -65,3 +65,11 @@ def test_large_tensors_get_noise_a_part_at_a_time(monkeypatch: pytest.MonkeyPatc
     assert torch.equal(turned, whole.t())
     assert not torch.equal(gaps, x * 3)
     assert float(normed.abs().max()) > 1e-6
+
+
+def test_what_is_exact_can_be_spared() -> None:
+    given = torch.tensor([0.5, 0.25, 1 / 3])
+    with RoundingNoise(torch.Generator().manual_seed(0), spare_exact=True):
+        made = given * 3 + 1
+    assert torch.equal(made[:2], torch.tensor([2.5, 1.75]))
+    assert made[2] != 2

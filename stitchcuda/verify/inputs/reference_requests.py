@@ -465,6 +465,23 @@ class FindRareKinds(Request[RareKinds]):
 
 
 @dataclass(frozen=True)
+class WatchConditions(Request[Done]):
+    """From now on, which conditions the reference meets on sets that it answers is noted."""
+
+
+@dataclass(frozen=True)
+class Unmet(Answer):
+    """Conditions that were never met, in words (`verify/reference/conditions.py`)."""
+
+    conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FindUnmet(Request[Unmet]):
+    """Which conditions no set met since `WatchConditions`; ends the watching."""
+
+
+@dataclass(frozen=True)
 class Unvaried(Answer):
     """The positions of inputs that are alike in all sets. `ranges`: (position, the least and the largest finite value in any
     set, whether another is NaN or infinite); none for booleans, complex numbers and empty inputs."""

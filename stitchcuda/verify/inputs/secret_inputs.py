@@ -34,6 +34,7 @@ from stitchcuda.verify.inputs.variants import (
     FULL,
     GIVEN,
     MASKS_AS_GIVEN,
+    MET,
     NUDGED,
     ONE_RUN,
     RARE_DRAWS,
@@ -48,6 +49,7 @@ from stitchcuda.verify.processes.worker import WorkerFailed
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
 _MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
+_MET = 2                                   # sets that meet conditions, as far as there are any: chance may spoil one
 _LARGER = 2                                # another size is at most this many times the given one
 _KINDS_S, _KINDS_LARGE_S = 30.0, 2.0       # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
@@ -344,7 +346,8 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs, clock: Clock = time.monoton
     since a guard may look at all values at once; masks that leave nothing out; values that differ by little from those of
     the first set, unless a call takes much memory; and the kinds of `verify/inputs/rare_values.py`, in random order, as far as
     time allows: it includes that of the calls of a program, between two sets. Small references also get integers that are
-    nearly all one, rows that are alike, values that differ by less, and random draws that are rare."""
+    nearly all one, rows that are alike, values that differ by less, random draws that are rare, and last inputs that meet
+    comparisons which no set met before."""
     first = secret_inputs.sets[0]
     wanted: list[tuple[str, int | None]] = [(BLANK, None)]
     if not all(fact.floating for fact in first.input_facts):
@@ -363,6 +366,10 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs, clock: Clock = time.monoton
             drawn = draw_set(ask, secret_inputs, variants=[GIVEN], seed=first.seed, draw_seed=rare)
             yield replace(drawn, variant=RARE_DRAWS)
     yield from _draw_rare_kinds(ask, secret_inputs, clock)
+    for _ in range(_MET if secret_inputs.bytes_of_a_call() < _LITTLE else 0):
+        drawn = draw_variant(ask, secret_inputs, variants=[MET])
+        if drawn is not None:
+            yield drawn
 
 
 def _draw_rare_kinds(ask: Ask, secret_inputs: SecretInputs, clock: Clock) -> Iterator[InputSet]:

@@ -47,7 +47,7 @@ from stitchcuda.verify.messages.shared_tensors import flat_parts, without_float8
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
     "sorted", "repeated", "outlier", "non-contiguous", "blank", "full", "nudged", "crowded", "one run", "alike", "drifted",
-    "rare draws",
+    "rare draws", "met",
 ]  # fmt: skip
 GIVEN: Variant = "as given"
 BLANK: Variant = "blank"
@@ -57,8 +57,9 @@ CROWDED: Variant = "crowded"
 ONE_RUN: Variant = "one run"
 ALIKE: Variant = "alike"
 DRIFTED: Variant = "drifted"
+MET: Variant = "met"                       # is made by `verify/reference/condition_search.py`
 RARE_DRAWS: Variant = "rare draws"         # of inputs as given
-_WHOLE: tuple[Variant, ...] = (BLANK, FULL, NUDGED, CROWDED, ONE_RUN, ALIKE, DRIFTED, RARE_DRAWS)
+_WHOLE: tuple[Variant, ...] = (BLANK, FULL, NUDGED, CROWDED, ONE_RUN, ALIKE, DRIFTED, RARE_DRAWS, MET)
 SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. All are moderate, because the error bound assumes well-conditioned calls."""
@@ -91,6 +92,7 @@ _MEANINGS: dict[str, str] = {
     "one run": "inputs with sorted integers in one long run: other segments are empty",
     "alike": "inputs whose rows are nearly all alike",
     "rare draws": "random draws of which the first one is rare",
+    "met": "inputs that meet a condition which random ones do not",
     "drifted": "inputs that differ by 1/131072 from those of the call before",
 }
 _AS_SHOWN = InputRanges()

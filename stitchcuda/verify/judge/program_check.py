@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
-from stitchcuda.verify.inputs.reference_requests import InputSet
+from stitchcuda.verify.inputs.reference_requests import FindUnmet, InputSet, WatchConditions
 from stitchcuda.verify.inputs.secret_inputs import (
     InputTerms,
     SecretInputs,
@@ -36,6 +36,7 @@ from stitchcuda.verify.processes.builder import Builder
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Trial
 
+_MOST_UNMET = 4                            # conditions that a note names
 _IDLE_S = 0.3                              # for so long nobody calls the program and the GPU must stay idle
 
 _Answer = TypeVar("_Answer")
@@ -79,6 +80,8 @@ class ProgramCheck:
         self._resources, self._asking = resources, asking
         self._program, self._seeds, self._terms, self._fresh = program, seeds, terms, fresh
         with asking("inputs"):
+            if fresh:
+                resources.ask(WatchConditions())
             self._secret_inputs = resources.secret_inputs(1, fresh=fresh, terms=terms)
             resources.wait_for_memory(self._secret_inputs)
         self._two = two and not resources.is_large(self._secret_inputs)
@@ -125,6 +128,8 @@ class ProgramCheck:
             for other in self._again.result()[:most] if note else ():
                 if result.ok:
                     result = self._ask_anew(result, other, note)
+            if self._fresh and result.ok:  # later calls leave kernels out
+                result = self._add_unmet(result)
             if result.ok:
                 result = self._ask_for_state(result)
             if self._fresh and result.ok:
@@ -219,6 +224,14 @@ class ProgramCheck:
             trial.forget()
             resources.background.tidy(worker.close)
             resources.wait_for_memory(self._secret_inputs)
+
+    def _add_unmet(self, result: CheckResult) -> CheckResult:
+        """Adds a note on conditions of the reference that no call met."""
+        with self._asking("remarks"):
+            unmet = self._resources.ask(FindUnmet()).conditions
+        more = [f"and {len(unmet) - _MOST_UNMET} more"] if len(unmet) > _MOST_UNMET else []
+        note = f"limited: never met in the reference: {'; '.join([*unmet[:_MOST_UNMET], *more])}"
+        return result.model_copy(update={"notes": (*result.notes, note)}) if unmet else result
 
     def _ask_for_state(self, result: CheckResult) -> CheckResult:
         """Does it read all of the state that matters?"""

@@ -29,11 +29,14 @@ from stitchcuda.verify.inputs.reference_requests import InputSet
 from stitchcuda.verify.inputs.secret_inputs import widest
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
+from stitchcuda.verify.messages.request import Done
 from stitchcuda.verify.messages.shared_tensors import group_by_memory
 from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
 from stitchcuda.verify.reference.comparisons import Comparisons
+from stitchcuda.verify.reference.condition_search import meet
+from stitchcuda.verify.reference.conditions import Conditions
 from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
 from stitchcuda.verify.reference.range_search import allow_beside, search_ranges, stands_rounding
@@ -61,7 +64,23 @@ class ExpectedOutputs:
         self.ranges: InputRanges | None = None
         self._errors: dict[str, Measure] = {}    # the reference's own on inputs as given
         self._infinite: dict[str, torch.Tensor] = {}  # where outputs for them are
+        self._conditions: Conditions | None = None  # of the check that runs, if it is a final one
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
+
+    def watch_conditions(self, request: requests.WatchConditions) -> Done:
+        """From now on it is noted which conditions the reference meets."""
+        self._conditions = Conditions(self._reference.path, self._reference.source)
+        return Done()
+
+    def find_unmet(self, request: requests.FindUnmet) -> requests.Unmet:
+        """What was noted since `watch_conditions`, which ends it: nothing if this process is another one."""
+        found, self._conditions = self._conditions, None
+        return requests.Unmet(tuple(found.unmet()) if found else ())
+
+    def _keep_conditions(self, calls: int | None = None) -> None:
+        """Counts what the last calls met, the first `calls` or all: a program is called so too."""
+        if self._conditions:
+            self._conditions.keep(calls)
 
     def expect(self, request: requests.Expect) -> requests.Expected:
         self._state.use(request.state)
@@ -69,6 +88,7 @@ class ExpectedOutputs:
         found = self._draw_variant(request, skipped)
         if found is None:
             return requests.Expected(None, 0.0, tuple(skipped))
+        self._keep_conditions()
         variant, arguments, expected, exact, generators = found
         if variant == variants.GIVEN and not request.sizes:
             self._infinite = variants.infinities(exact)
@@ -136,7 +156,12 @@ class ExpectedOutputs:
             return None
         with self.explained(*given):
             arguments = variants.resize(given, request.sizes)
-            return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed)
+            return request.variants[-1], arguments, *self._compute(*arguments, draw_seed=draw_seed, watched=True)
+
+    def _meet_conditions(self, given: Any, variant: str, generator: torch.Generator, ranges: InputRanges) -> Any | None:
+        """The arguments with elements for which comparisons have a result that they never had; None where none is found."""
+        wanted = self._conditions.comparisons() if self._conditions and not self._reference.draws else []
+        return meet(self._reference.module, given, wanted, ranges.free, generator) if wanted else None
 
     def _try_variant(
         self, request: requests.Expect, given: Any, variant: str, ranges: InputRanges, draw_seed: int | None
@@ -144,15 +169,19 @@ class ExpectedOutputs:
         """Returns (inputs, what `_compute` returns) for a variant, why the reference does not stand it, or None if there is
         nothing to vary this way."""
         generator = torch.Generator(self._device).manual_seed(request.seed + 1)
-        arguments, rare = variants.vary(given, variant, generator, ranges), variants.is_rare(variant)
+        met = variant == variants.MET
+        arguments = (self._meet_conditions if met else variants.vary)(given, variant, generator, ranges)
         if arguments is None:
             return None
-        made = self.compute_or_say(arguments, request.usual, draw_seed, constant=rare or variant == variants.BLANK)
+        rare = met or variants.is_rare(variant)
+        constant = rare or variant == variants.BLANK
+        made = self.compute_or_say(arguments, request.usual, draw_seed, constant=constant, watched=True)
         if isinstance(made, str):
             return made
         if tuple(made[0]) != request.names:
             return "it returns or writes other tensors"
-        if rare and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
+        tested = rare or variant.endswith(variants.BEYOND) or variant.startswith("patchwork")
+        if tested and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
             return "rounding decides what it returns"
         return arguments, *made
 
@@ -186,18 +215,20 @@ class ExpectedOutputs:
         self, variant: str, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None,
         generator: torch.Generator,
     ) -> bool:  # fmt: skip
-        centred = not RARE[variant.removesuffix(ONE)].offset
+        met, kind = variant == variants.MET, RARE.get(variant.removesuffix(ONE))
+        centred = kind is None or not kind.offset
         return made[0].keys() == self._errors.keys() and stands_rounding(
-            lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator, centred=centred
+            lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator, centred=centred,
+            spare_exact=met,
         )
 
     def compute_or_say(
-        self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False
+        self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False, watched: bool = False
     ) -> tuple[Outputs, Outputs, str] | str:
         """Returns what `_compute` returns for other inputs, or why programs cannot be judged by them. `constant`: whether they
         may be constant."""
         try:
-            made = self._compute(*arguments, draw_seed=draw_seed)
+            made = self._compute(*arguments, draw_seed=draw_seed, watched=watched)
         except Exception as error:
             return self._why(error)
         return variants.why_unsuitable(*made[:2], usual, constant=constant, infinite=self._infinite) or made
@@ -270,7 +301,8 @@ class ExpectedOutputs:
         self._state.use(request.state)
         arguments = [self.arguments(given) for given in request.row]
         try:
-            made = self._compute_row([given[1:] for given in arguments], [given.draw_seed for given in request.row])
+            seeds = [given.draw_seed for given in request.row]
+            made = self._compute_row([given[1:] for given in arguments], seeds, watched=True)
         except Exception as error:
             return OtherCalls(note=f"limited: calls in a row were not tried: on the state of one, {self._why(error)}")
         sets: list[InputSet] = []
@@ -278,11 +310,13 @@ class ExpectedOutputs:
             why = variants.why_unsuitable(expected, exact, request.usual)
             if why or set(expected) != set(request.row[0].names):
                 why = why or "it writes other buffers than in the first call"
+                self._keep_conditions(len(sets) + 1)
                 return OtherCalls(tuple(sets), f"limited: only {len(sets) + 1} calls in a row were tried: in the next, {why}")
             sets.append(self._comparisons.keep(
                 given.structure, tensors, expected, exact, variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
                 generators=generators,
             ))  # fmt: skip
+        self._keep_conditions()
         return OtherCalls(tuple(sets))
 
     def expect_shared(self, request: ExpectShared) -> OtherCalls:
@@ -294,13 +328,14 @@ class ExpectedOutputs:
         joined = () if given.written else _joined(tensors, groups)
         for changed in itertools.chain([*self._parted(tensors, groups, given.seed)], joined):
             arguments = wire.decode(given.structure, changed, self._device)
-            made = self.compute_or_say(arguments, request.usual, given.draw_seed)
+            made = self.compute_or_say(arguments, request.usual, given.draw_seed, watched=True)
             if not isinstance(made, str) and tuple(made[0]) != given.names:
                 made = "it returns or writes other tensors"
             joins = len(group_by_memory(changed)) < len(groups)
             if isinstance(made, str):
                 note = note if joins else f"limited: inputs that share memory were not given apart: {made} then"
                 continue
+            self._keep_conditions()
             sets.append(self._comparisons.keep(
                 given.structure, changed, *made[:2], variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
                 generators=made[2],
@@ -323,18 +358,23 @@ class ExpectedOutputs:
             yield changed
 
     def _compute(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, draw_seed: int | None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, draw_seed: int | None, watched: bool = False
     ) -> tuple[Outputs, Outputs, str]:
         """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names, and a
         digest of the generators' states, "" without a `draw_seed`: with it both get the random numbers that are drawn after it
-        in the reference's own precision."""
-        return self._compute_row([(args, kwargs)], [draw_seed])[0]
+        in the reference's own precision. `watched`: which conditions it meets is noted, for `_keep_conditions`."""
+        return self._compute_row([(args, kwargs)], [draw_seed], watched=watched)[0]
 
-    def _compute_row(self, row: Row, draw_seeds: Sequence[int | None]) -> list[tuple[Outputs, Outputs, str]]:
+    def _compute_row(
+        self, row: Row, draw_seeds: Sequence[int | None], *, watched: bool
+    ) -> list[tuple[Outputs, Outputs, str]]:
         """The same for each of the calls in a row, which find the state that the one before left."""
         reference = self._reference
+        watch = self._conditions.watch if self._conditions and watched else contextlib.nullcontext
+        if self._conditions:
+            self._conditions.drop()
         drawn = [RandomDraws(seed) for seed in draw_seeds if seed is not None]
-        owns = run_row_in_precision(reference.module, row, self._precision, self._device, drawn)
+        owns = run_row_in_precision(reference.module, row, self._precision, self._device, drawn, watch)
         found = []
         exacts = self._compute64(row, drawn)
         for number, (expected, exact) in enumerate(zip(owns, exacts, strict=True)):

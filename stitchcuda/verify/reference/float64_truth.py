@@ -129,13 +129,17 @@ def run_in_precision(
 
 
 def run_row_in_precision(
-    module: nn.Module, row: Row, precision: Precision, device: str, drawn: Sequence[RandomDraws] = ()
-) -> list[dict[str, Tensor]]:
+    module: nn.Module, row: Row, precision: Precision, device: str, drawn: Sequence[RandomDraws] = (),
+    watch: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> list[dict[str, Tensor]]:  # fmt: skip
     """Returns what `run` returns for each of the calls in a row, each on the state that the one before left, with
     autocast to `precision`, in the dtypes that the outputs have without it. `drawn`: records the random numbers that each call
-    draws, after its seed. On the CPU, running sums are added as a GPU adds them."""
+    draws, after its seed. `watch`: makes a context for each call, within all others. On the CPU, running sums are added as a
+    GPU adds them."""
+    given: Sequence[RandomDraws | None] = drawn or [None] * len(row)
+    around = [_nested(draws.recorded() if draws else nullcontext(), watch()) for draws in given]
     with in_precision(precision, device), Float32RunningSums() if device == "cpu" else nullcontext():
-        found = _run_row(module, row, around=[draws.recorded() for draws in drawn])
+        found = _run_row(module, row, around=around)
     if precision not in AUTOCAST:
         return found
     plain = _run_row(module, row)
@@ -143,6 +147,12 @@ def run_row_in_precision(
         {name: value.to(other[name].dtype) for name, value in outputs.items()}
         for outputs, other in zip(found, plain, strict=True)
     ]
+
+
+@contextmanager
+def _nested(outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]) -> Iterator[None]:
+    with outer, inner:
+        yield
 
 
 def second_run(

@@ -65,8 +65,8 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.compares = False
         self.looked_at: set[int] = set()
         self.compared: dict[int | str, dict[str, float]] = {}  # by what it reads as: -0.0 and 0.0 are two
-        self._open = _Memory()             # of places that may be those of any of equal values
-        self._floats = _Memory()           # that holds an input's own floats
+        self._open = TrackedMemory()             # of places that may be those of any of equal values
+        self._floats = TrackedMemory()           # that holds an input's own floats
         self._uses_open = False
         self._indices: set[int | str] = set()
         self._unlimited: set[int | str] = set()  # of these, those that no operator limits
@@ -192,7 +192,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return frozenset().union(*found)
 
 
-class _Memory:
+class TrackedMemory:
     """Memory of tensors, with a number or name each. What was freed is not among it, even if another tensor lies there."""
 
     def __init__(self) -> None:
@@ -209,6 +209,17 @@ class _Memory:
             return None
         reference, number = self._numbers.get(tensor.untyped_storage().data_ptr(), (None, 0))
         return number if reference is not None and not reference.expired() else None  # type: ignore[no-untyped-call]
+
+    def discard(self, tensor: Tensor) -> None:
+        if tensor.layout is torch.strided:
+            self._numbers.pop(tensor.untyped_storage().data_ptr(), None)
+
+    def held(self) -> list[int | str]:
+        """The numbers of memory that is in use still."""
+        return [number for reference, number in self._numbers.values() if not reference.expired()]  # type: ignore[no-untyped-call]
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
 
     def __contains__(self, tensor: Tensor) -> bool:
         return self.get(tensor) is not None

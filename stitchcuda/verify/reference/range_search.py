@@ -75,12 +75,13 @@ def search_ranges(
 
 def stands_rounding(
     rerun: Callable[[], Outputs], expected: Outputs, exact: Outputs, allow: Allow, generator: torch.Generator, *,
-    centred: bool = True,
+    centred: bool = True, spare_exact: bool = False,
 ) -> bool:  # fmt: skip
     """Whether the reference's outputs stay within bounds of float64 where its operators round otherwise. `rerun`: its outputs
-    for the arguments, once more. `centred`: whether it may have operators that centre values inside."""
+    for the arguments, once more. `centred`: whether it may have operators that centre values inside. `spare_exact`: what they
+    do not round stays exact."""
     try:
-        with RoundingNoise(generator) as noise:
+        with RoundingNoise(generator, spare_exact=spare_exact) as noise:
             noisy = rerun()
     except Exception as error:             # as where a rounded value is an index
         if is_out_of_memory(error):

@@ -73,6 +73,8 @@ class ReferenceWorker:
             requests.Renew: self.renew,
             requests.Expect: lambda request: self._outputs.expect(request),
             requests.FindRareKinds: lambda request: self._outputs.find_rare_kinds(request),
+            requests.WatchConditions: lambda request: self._outputs.watch_conditions(request),
+            requests.FindUnmet: lambda request: self._outputs.find_unmet(request),
             requests.FindMovable: lambda request: self._outputs.find_movable(request),
             requests.FindRareSeeds: lambda request: self._outputs.find_rare_seeds(request),
             requests.Reweigh: lambda request: self._outputs.reweigh(request),
