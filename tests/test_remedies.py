@@ -71,9 +71,10 @@ COMMANDS = {                               # as messages name them, with argumen
     "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
     "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
+    "tasks synthesise": "--count 1 --out FILE",
     "verify --reference": "REF PROGRAM",
 }  # fmt: skip
-_COMMAND = r"\bstitchcuda ((?:docs|memory) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
+_COMMAND = r"\bstitchcuda ((?:docs|memory|tasks) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
 
 
 def commands(given: list[str], names: set[str]) -> set[str]:
@@ -230,7 +231,7 @@ REQUIREMENTS = {                           # as pip is given them, and the extra
     "apache-tvm-ffi[cpp]": "dependencies", "torch>=2.8": "dependencies",
     "nvidia-cuda-nvdisasm": "toolkit", "nvidia-cuda-cuobjdump": "toolkit",
 }  # fmt: skip
-EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "service", "toolkit"}
+EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "service", "toolkit", "training"}
 
 
 def called(name: str) -> set[str]:

@@ -8,7 +8,7 @@
 
 References that are alike in structure are in one split, and a cluster's split depends on its structure alone, so it stays when
 sessions are added. A training row that shows a reference of the test split in any field is left out.
-Where to look next: `training/session_rows.py` (rows), `training/leakage.py`, `training/reference_structure.py`.
+Where to look next: `training/session_rows.py` (rows), `training/leakage.py`, `training/clusters.py`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from stitchcuda import remedies
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Damaged, Unavailable
-from stitchcuda.remedies import install
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Digest, Record
 from stitchcuda.store import Workspace, write_atomically
+from stitchcuda.training.clusters import clusters
 from stitchcuda.training.leakage import Leak, TestReferences, texts_of
-from stitchcuda.training.reference_structure import clusters
 from stitchcuda.training.session_rows import GAMMA, REWARD, DataRow, Kind, session_rows
 from stitchcuda.version import VERSION
 
@@ -93,7 +93,7 @@ def make_data(
     session or an unreadable file, `Unavailable` if pyarrow is missing for verl's form.
     """
     if "verl" in forms and importlib.util.find_spec("pyarrow") is None:
-        raise Unavailable(f"verl's parquet files need pyarrow: {install('pyarrow')}, or leave --form verl out")
+        raise Unavailable(f"verl's parquet files need pyarrow: {remedies.extra('training')}, or leave --form verl out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(f"{out} is there already and not empty: give a new folder")
     records = {name: home.record(name) for name in dict.fromkeys(names)}

@@ -2,7 +2,7 @@
 
 A text leaks a reference if a piece of Python in it is alike in structure, or if nearly all neighbouring words of the reference
 stand in it, as in a prompt that quotes it in part, a log, or JSON.
-Where to look next: `training/reference_structure.py` (what alike means), `training/data.py` (what is done about a leak).
+Where to look next: `training/clusters.py` (what alike means), `training/data.py` (what is done about a leak).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stitchcuda.state import Record
-from stitchcuda.training.reference_structure import OVERLAP, ReferenceStructure, structure_of
+from stitchcuda.training.clusters import alike, find_structure
+from stitchcuda.training.tasks.decontamination import OVERLAP, ProgramStructure
 
 _FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -35,7 +36,7 @@ class TestReferences:
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         """`sources`: by session, or by file for those that are held out."""
-        self._structures = {name: found for name, source in sources.items() if (found := structure_of(source))}
+        self._structures = {name: found for name, source in sources.items() if (found := find_structure(source))}
         self._words = {name: _neighbours(source) for name, source in sources.items()}
 
     def leaks(self, row: str, fields: Mapping[str, Any]) -> list[Leak]:
@@ -54,7 +55,7 @@ class TestReferences:
                 found[name] = "its text"
         pieces = [structure for piece in (text, *_FENCED.findall(text)) if (structure := _structure_of_piece(piece))]
         for name, structure in self._structures.items():
-            if any(structure.alike(piece) for piece in pieces):
+            if any(alike(structure, piece) for piece in pieces):
                 found.setdefault(name, "its structure")
         return found
 
@@ -71,8 +72,8 @@ def texts_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from texts_of(inner, f"{path}[{number}]")
 
 
-def _structure_of_piece(piece: str) -> ReferenceStructure | None:
-    return structure_of(piece) if "class " in piece or "def " in piece else None
+def _structure_of_piece(piece: str) -> ProgramStructure | None:
+    return find_structure(piece) if "class " in piece or "def " in piece else None
 
 
 def _neighbours(text: str) -> frozenset[int]:

@@ -15,9 +15,9 @@ from stitchcuda.cli.app import app
 from stitchcuda.engineers.draft_reply import DraftReply
 from stitchcuda.sessions.session import Session
 from stitchcuda.store import Workspace, get_tree
+from stitchcuda.training.clusters import clusters, find_structure
 from stitchcuda.training.data import DataManifest, make_data
 from stitchcuda.training.leakage import TestReferences
-from stitchcuda.training.reference_structure import clusters, structure_of
 from stitchcuda.training.session_rows import DataRow, credits, session_rows
 from tests import fake_model
 from tests.replay import RecordedHands, Recording, engineers
@@ -197,7 +197,7 @@ def test_clusters_are_of_structure_and_not_of_names_or_numbers() -> None:
     assert found["a"] == found["b"] != found["c"]
     assert found["d"] == found["e"] != found["f"]
     assert clusters({"c": OTHER, "z": REFERENCE})["z"] == found["a"], "it does not depend on what else is there"
-    assert structure_of("x = " + "(" * 5000) is None
+    assert find_structure("x = " + "(" * 5000) is None
     documented = REFERENCE.replace("    def forward(self, x):", '    def forward(self, x):\n        """Softmax."""')
     assert clusters({"a": REFERENCE, "b": documented})["b"] == found["a"]
 

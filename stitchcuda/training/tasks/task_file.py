@@ -155,7 +155,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         try:
             parquet = importlib.import_module("pyarrow.parquet")
         except ImportError as error:
-            raise BadInput(f"{path} is Parquet: run {remedies.install('pyarrow')}, or write it as JSON lines") from error
+            raise BadInput(f"{path} is Parquet: {remedies.extra('training')}, or write it as JSON lines") from error
         yield from parquet.read_table(path).to_pylist()
         return
     with path.open("rb") as lines:
