@@ -241,7 +241,7 @@ def test_without_pyarrow_verl_s_form_is_refused_before_anything_is_written(home:
     done = invoke(*home.store.names(), "--workspace", home.root, "--out", tmp_path / "data", "--form", "verl")
     assert done.exit_code == 2
     assert "verl's parquet files need pyarrow: " in done.stderr
-    assert "pip install pyarrow, or leave --form verl out" in done.stderr
+    assert "pyarrow>=17" in done.stderr
     assert not (tmp_path / "data").exists()
 
 
