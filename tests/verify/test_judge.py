@@ -258,6 +258,21 @@ def test_workers_of_a_timing_are_started_while_a_program_is_checked(tmp_path: Pa
     bench.close()
 
 
+def test_what_changed_after_its_check_is_not_timed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    resources, program = bench._judge.resources, tmp_path / "program.py"
+    program.write_text("class ModelNew: ...\n")
+    for _ in range(2):                     # a check takes it as it is
+        with resources.program_copy(str(program)):
+            pass
+        with resources.program_copy(str(program), checked=True):
+            pass
+        program.write_text(program.read_text() + "# changed\n")
+    with pytest.raises(BadInput, match="was changed after it was checked"):
+        resources.start_worker(program, bench.secret_inputs)
+    bench.close()
+
+
 def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     disputed = timed_result(1.0).model_copy(update={"refused": ("the clocks disagree",), "disputed": True})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -43,6 +44,15 @@ def snapshot(program: Path, place: Path) -> Path:
         else:
             left -= _copy(program / inside, root / inside, f"{inside} in the program", left)
     return root
+
+
+def digest_of(copy: Path) -> str:
+    """Returns the SHA-256 of a copy's files, with their places in it."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in (copy.rglob("*") if copy.is_dir() else (copy,)) if path.is_file()):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest.update(f"{file.relative_to(copy)}\0{content}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def check_readable(program: Path) -> None:

@@ -36,7 +36,7 @@ from stitchcuda.verify.inputs.secret_inputs import (
     draw,
     extend,
 )
-from stitchcuda.verify.integrity.snapshot import snapshot
+from stitchcuda.verify.integrity.snapshot import digest_of, snapshot
 from stitchcuda.verify.messages.judge_requests import JudgeStart
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.request import Request, answer_type
@@ -102,6 +102,7 @@ class JudgeResources:
         self._shared = _SharedState()
         self._inputs: dict[InputTerms, SecretInputs] = {}
         self.terms: dict[str, InputTerms] = {}  # by program path: the terms on which it was judged last
+        self._checked: dict[str, str] = {}     # by program path: the digest of what was checked last
         self.background = BackgroundWork()
         self._waiting: tuple[str, list[Born]] = ("", [])  # a program's path, and workers for its timing
         self.two_at_once = self.target == "cuda"  # in a final check: nvcc and a CUDA context take seconds
@@ -126,11 +127,18 @@ class JudgeResources:
             self._shared.parallel = False
 
     @contextlib.contextmanager
-    def program_copy(self, program: str) -> Iterator[Path]:
-        """Copies the program to a place where nobody else can change it, for the length of the block."""
+    def program_copy(self, program: str, *, checked: bool = False) -> Iterator[Path]:
+        """Copies the program to a place where nobody else can change it, for the length of the block. `checked`: it was checked
+        before, as far as this judge knows; raises `BadInput` where it is another one since."""
         place = self.scratch / f"program-{secrets.token_hex(8)}"
         try:
-            yield snapshot(Path(program), place)
+            copy = snapshot(Path(program), place)
+            digest = digest_of(copy)
+            if checked and self._checked.get(program, digest) != digest:
+                raise BadInput(f"{program} was changed after it was checked: judge it again, and leave it as it is meanwhile.")
+            if not checked:
+                self._checked[program] = digest
+            yield copy
         finally:
             remove(place)
 
@@ -153,7 +161,7 @@ class JudgeResources:
     def start_worker(self, program: str | Path, secret_inputs: SecretInputs) -> Born:
         """Starts a worker for a copy of the program. Nothing is loaded yet."""
         with contextlib.ExitStack() as stack:
-            copy = stack.enter_context(self.program_copy(str(program)))
+            copy = stack.enter_context(self.program_copy(str(program), checked=True))
             worker = stack.enter_context(self.background.close_later(self.worker(copy, secret_inputs)))
             return Born(copy, worker, stack.pop_all())
 
