@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _show(out: Path, manifest: TaskManifest, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"file": str(out), **json.loads(manifest.model_dump_json())}))
         return
-    print(f"{out}: {manifest.tasks:,} tasks of {manifest.candidates:,} candidates")
+    print(f"{out}: {counted(manifest.tasks, 'task')} of {counted(manifest.candidates, 'candidate')}")
     for name, refused in manifest.refused.items():
         print(f"  {refused:7,} refused: {name}")
 

@@ -83,6 +83,7 @@ def stitchcuda(*arguments: str | Path, **environment: str) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=kept | environment, check=False)
 
 
+@pytest.mark.more
 def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     """optimize in words, then show, sessions, verify, and resume of what is done."""
     reference, workspace = tmp_path / "norm.py", tmp_path / "ws"

@@ -98,7 +98,7 @@ def test_every_known_cheat_is_there() -> None:
     honest = [entry for entry, kind in CHOSEN if kind == "honest"]
     assert len(honest) >= 25
     alone = [entry for entry, _ in CHOSEN if entry.independent]
-    assert len(alone) >= len(CHOSEN) / 3
+    assert len(alone) >= 175
 
 
 def test_every_case_is_a_complete_program_with_its_base() -> None:

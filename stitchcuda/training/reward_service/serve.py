@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stitchcuda import remedies
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import Settings, Target
 from stitchcuda.tools.device.device import device_facts
@@ -57,7 +58,7 @@ def serve(
             ))  # fmt: skip
             jobs.failed = lambda: setattr(server, "should_exit", True)
             shown = f"[{host}]" if ":" in host else host
-            tell(f"http://{shown}:{listening.getsockname()[1]}: {len(known)} tasks, {pool.at_once} programs at once, {store}")
+            tell(f"http://{shown}:{listening.getsockname()[1]}: {counted(len(known), 'task')}, {counted(pool.at_once, 'program')} at once, {store}")
             try:
                 server.run(sockets=[listening])
             finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.bench.problems import read_problems
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.training.tasks.difficulty import Difficulty, difficulty_of
@@ -112,7 +113,7 @@ def as_page(sets: Sequence[TaskSet], predict_for: str) -> str:
 
 def _heading(found: TaskSet) -> str:
     left = f", {found.left_out} could not be captured" if found.left_out else ""
-    return f"{found.name}: {len(found.tasks):,} tasks{left}"
+    return f"{found.name}: {counted(len(found.tasks), 'task')}{left}"
 
 
 def _classes(bounds: Sequence[float]) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from stitchcuda.counts import counted
 from stitchcuda.training.tasks.candidate import Candidate, Refusal, TaskConditions, TrainingTask, begin, held_out_digest, judge
 from stitchcuda.training.tasks.decontamination import structure_of
 from stitchcuda.training.tasks.task_file import TaskFile, TaskManifest, read_sources
@@ -58,7 +59,7 @@ def _make(
     file.begin(manifest)
     started, told, before = time.monotonic(), time.monotonic(), file.tasks
     if file.next:
-        tell(f"goes on after {file.next:,} candidates, of which {file.tasks:,} are tasks")
+        tell(f"goes on after {counted(file.next, 'candidate')}, of which {file.tasks:,} are tasks")
     try:
         if file.tasks < count:
             waiting = (candidate for candidate in candidates if candidate.number >= file.next)
@@ -70,7 +71,8 @@ def _make(
                 if now - told >= _EACH:
                     told, rate = now, (file.tasks - before) / (now - started) * 60
                     left = f", about {(count - file.tasks) / rate:.0f} minutes left" if rate else ""
-                    tell(f"{file.tasks:,} of {count:,} tasks, {file.next:,} candidates, {rate:.0f} tasks a minute{left}")
+                    done = f"{file.tasks:,} of {counted(count, 'task')}, {counted(file.next, 'candidate')}"
+                    tell(f"{done}, {rate:.0f} tasks a minute{left}")
     finally:
         done = file.end(manifest)
     return done
