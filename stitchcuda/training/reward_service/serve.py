@@ -58,7 +58,8 @@ def serve(
             ))  # fmt: skip
             jobs.failed = lambda: setattr(server, "should_exit", True)
             shown = f"[{host}]" if ":" in host else host
-            tell(f"http://{shown}:{listening.getsockname()[1]}: {counted(len(known), 'task')}, {counted(pool.at_once, 'program')} at once, {store}")
+            what = f"{counted(len(known), 'task')}, {counted(pool.at_once, 'program')} at once, {store}"
+            tell(f"http://{shown}:{listening.getsockname()[1]}: {what}")
             try:
                 server.run(sockets=[listening])
             finally:

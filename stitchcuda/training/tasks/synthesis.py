@@ -71,8 +71,8 @@ def _make(
                 if now - told >= _EACH:
                     told, rate = now, (file.tasks - before) / (now - started) * 60
                     left = f", about {(count - file.tasks) / rate:.0f} minutes left" if rate else ""
-                    done = f"{file.tasks:,} of {counted(count, 'task')}, {counted(file.next, 'candidate')}"
-                    tell(f"{done}, {rate:.0f} tasks a minute{left}")
+                    so_far = f"{file.tasks:,} of {counted(count, 'task')}, {counted(file.next, 'candidate')}"
+                    tell(f"{so_far}, {rate:.0f} tasks a minute{left}")
     finally:
         done = file.end(manifest)
     return done
