@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO
 from pydantic import Field, ValidationError
 
 from stitchcuda import remedies
+from stitchcuda.bench.problems import NAME_FIELDS, read_rows
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.store.files import write_atomically, writing
@@ -28,7 +28,6 @@ from stitchcuda.version import VERSION
 
 LICENCE = "Apache-2.0"
 _SOURCES = ("source", "code", "reference", "ref_code", "pytorch_code")
-_NAMES = ("name", "id", "task_id")
 
 
 class TaskManifest(Record):
@@ -143,7 +142,7 @@ def read_sources(path: Path) -> Iterator[tuple[str, str, str]]:
         source = next((row[key] for key in _SOURCES if isinstance(row.get(key), str) and row[key].strip()), None)
         if source is None:
             raise BadInput(f"{path} row {number} has no text of a reference: give it in a column {', '.join(_SOURCES)}")
-        name = next((str(row[key]) for key in _NAMES if row.get(key) not in (None, "")), f"row-{number:06d}")
+        name = next((str(row[key]) for key in NAME_FIELDS if row.get(key) not in (None, "")), f"row-{number:06d}")
         small = row.get("small")
         yield name, source, small if isinstance(small, str) else ""
 
@@ -158,14 +157,4 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             raise BadInput(f"{path} is Parquet: {remedies.extra('training')}, or write it as JSON lines") from error
         yield from parquet.read_table(path).to_pylist()
         return
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise BadInput(f"{path} line {number} is no JSON ({error})") from error
-            if not isinstance(row, dict):
-                raise BadInput(f"{path} line {number} is no JSON object")
-            yield row
+    yield from (row for _, row in read_rows(path))
