@@ -102,6 +102,13 @@ def take_failed_launch() -> str:
     return found.stitchsim_take_failed().decode(errors="replace") if found is not None else ""
 
 
+def take_unwritten_read() -> str:
+    """Says which kernel was the first since the last call to read shared memory that its block has not written; "" if none
+    did."""
+    found = library()
+    return found.stitchsim_take_unwritten().decode(errors="replace") if found is not None else ""
+
+
 def library() -> ctypes.PyDLL | None:
     """Returns the runtime, or None while no kernel library has loaded it."""
     global _library
@@ -129,7 +136,8 @@ def _read_counter(read: Callable[[ctypes.PyDLL], int]) -> int:
 
 def _declare(found: ctypes.PyDLL) -> ctypes.PyDLL:
     found.stitchsim_kernels.restype = ctypes.c_uint
-    found.stitchsim_kernel_name.restype = found.stitchsim_take_failed.restype = ctypes.c_char_p
+    for name in ("kernel_name", "take_failed", "take_unwritten"):
+        getattr(found, f"stitchsim_{name}").restype = ctypes.c_char_p
     for name in ("take_launches", "bytes", "take_bytes", "host_bytes", "launches"):
         getattr(found, f"stitchsim_{name}").restype = ctypes.c_ulong
     for name in ("protect", "know", "bound"):

@@ -1,4 +1,5 @@
-"""Races are found although threads run one after another; what is in order, atomic, volatile or changes nothing is none."""
+"""Races are found although threads run one after another; what is in order, atomic, volatile or changes nothing is none. Reads
+of unwritten shared memory are noted."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from stitchcuda.simulator import loaded_runtime
 from tests.simulator.programs import load, runs
 
 DEVICE = "static float* d = nullptr; if (!d) { cudaMalloc(&d, 65536); } cudaMemset(d, 0, 65536);"
@@ -102,8 +104,38 @@ NONE = {
     ),
 }  # fmt: skip
 
+UNWRITTEN = {                              # each with whether it reads shared memory that its block has not written
+    "all of it is written": (
+        "__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = 1; __syncthreads(); y[0] = s[63]; }",
+        "k<<<2, 64>>>((float*)c);", False,
+    ),
+    "one more is read": (
+        """__global__ void k(float* y) { __shared__ float s[65]; s[threadIdx.x] = 1; __syncthreads();
+        y[0] = s[threadIdx.x + 1]; }""", "k<<<1, 64>>>((float*)c);", True,
+    ),
+    "another block wrote it": (
+        """__global__ void k(float* y) { __shared__ float s[64]; if (blockIdx.x == 0) s[threadIdx.x] = 1; __syncthreads();
+        y[0] = s[63 - threadIdx.x]; }""", "k<<<4, 64>>>((float*)c);", True,
+    ),
+    "half of a vector": (
+        """__global__ void k(float* y) { extern __shared__ float4 s[]; ((float2*)s)[2 * threadIdx.x] = make_float2(1, 1);
+        __syncthreads(); y[0] = s[threadIdx.x].z; }""", "k<<<1, 32, 512>>>((float*)c);", True,
+    ),
+    "bytes, then a word": (
+        """__global__ void k(float* y) { __shared__ char s[256]; for (int i = 0; i < 4; i++) s[4 * threadIdx.x + i] = -1;
+        __syncthreads(); y[0] = ((int*)s)[63 - threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", False,
+    ),
+    "atomics begin with what is there": (
+        "__global__ void k(int* y) { __shared__ int s; atomicAdd(&s, 1); __syncthreads(); y[0] = s; }",
+        "k<<<1, 64>>>((int*)c);", False,
+    ),
+    "a volatile variable": (
+        "__global__ void k(float* y) { __shared__ volatile float s[64]; s[threadIdx.x] = 1; __syncthreads(); y[0] = s[63]; }",
+        "k<<<1, 64>>>((float*)c);", False,
+    ),
+}  # fmt: skip
 
-EVERY = {**{name: case[:2] for name, case in RACES.items()}, **NONE}
+EVERY = {name: case[:2] for name, case in {**RACES, **NONE, **UNWRITTEN}.items()}
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +168,12 @@ def test_a_race_is_found(run: Callable[[str], None], name: str) -> None:
 @pytest.mark.parametrize("name", NONE)
 def test_what_is_no_race(run: Callable[[str], None], name: str) -> None:
     run(name)
+
+
+@pytest.mark.parametrize("name", UNWRITTEN)
+def test_what_reads_unwritten_shared_memory(run: Callable[[str], None], name: str) -> None:
+    loaded_runtime.take_unwritten_read()
+    run(name)
+    told = loaded_runtime.take_unwritten_read()
+    assert told.startswith("kernel k reads shared memory that its block has not written: thread ") == UNWRITTEN[name][2], told
+    assert not loaded_runtime.take_unwritten_read()

@@ -145,6 +145,18 @@ def test_nan_that_nobody_wrote_is_told_from_nan_that_was_computed(
     assert "allowed" not in reasons[0]
 
 
+def test_a_read_of_unwritten_shared_memory_is_told_with_its_line(judge: Judge, tmp_path: Path) -> None:
+    """A tile of which the last element is not loaded; a ReLU makes zeros of the NaN that it holds here."""
+    load = "__shared__ float tile[128]; if (threadIdx.x < 127) tile[threadIdx.x] = scale[0]; __syncthreads();\n"
+    body = programs.KERNEL.replace("y[i] * scale[i % columns]", "y[i] * scale[i % columns] + 0.0f * tile[threadIdx.x]")
+    start = body.index("{", body.index("__global__")) + 1
+    kernel = f"{body[:start]} {load}{body[start:]}"
+    reasons = judge.check(programs.kernel_program(tmp_path, kernel=kernel), seeds=1).reasons
+    assert "output is wrong" in reasons[0]
+    said = "kernel gate_kernel reads shared memory that its block has not written: thread 127 of block "
+    assert re.fullmatch(rf"{said}\(\d, 0, 0\), at gate.cu line {line_of(kernel, '0.0f * tile')}", reasons[1]), reasons
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("change", "said"),

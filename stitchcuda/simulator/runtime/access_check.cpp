@@ -46,6 +46,7 @@ struct Check {
   unsigned epoch = 0;
   bool fenced = false;
   std::string found, found_global;              // the second counts if there is no fence
+  std::string unwritten;
 
   DeviceMap device;                             // when the launch began
   std::mutex mutex;                             // guards `outside`
@@ -153,6 +154,17 @@ const Access* find_racing(std::uintptr_t word, unsigned char bytes, bool writes,
   return nullptr;
 }
 
+// Shared memory holds bytes of 0xff when a block begins (block.cpp). Atomic and volatile writes are not followed, hence the look at these.
+void look_for_unwritten(std::uintptr_t word, unsigned char bytes, const void* caller) {
+  Check& all = check();
+  for (std::uintptr_t at = word; at < word + kWord; at++) {
+    const auto found = all.words.find(at);
+    if (found != all.words.end() && found->second.write.bytes != 0 && found->second.write.block == all.block) return;
+    if ((bytes >> (at - word) & 1) != 0 && *reinterpret_cast<const unsigned char*>(at) != 0xff) return;
+  }
+  all.unwritten = "reads shared memory that its block has not written: " + thread_here() + place(caller);
+}
+
 void look_for_races(std::uintptr_t word, unsigned char bytes, bool writes, bool shared, const void* caller) {
   Check& all = check();
   const std::uintptr_t begin = word + __builtin_ctz(bytes);
@@ -210,6 +222,7 @@ void touch(const void* address, std::size_t bytes, bool writes, const void* call
   for (std::uintptr_t word = begin / kWord * kWord; word < end; word += kWord) {
     unsigned char mask = 0;
     for (std::uintptr_t at = std::max(begin, word); at < std::min(end, word + kWord); at++) mask |= 1u << (at - word);
+    if (shared && !writes && all.unwritten.empty()) look_for_unwritten(word, mask, caller);
     look_for_races(word, mask, writes, shared, caller);
   }
 }
@@ -224,6 +237,7 @@ void begin_access_check(unsigned long most) {
   all.found.clear();
   all.found_global.clear();
   all.outside.clear();
+  all.unwritten.clear();
   all.device = map_device();
 }
 
@@ -238,6 +252,8 @@ std::string found_mistake() {
   if (!all.outside.empty()) return all.outside;
   return !all.found.empty() || all.fenced ? all.found : all.found_global;
 }
+
+std::string found_unwritten() { return check().unwritten; }
 
 void begin_block_check(unsigned long block, Range dynamic_shared, std::size_t used) {
   Check& all = check();

@@ -1,4 +1,6 @@
 // Follows the accesses of device code to memory, and looks for three mistakes: races, accesses out of bounds, misaligned ones.
+// It also notes reads of shared memory that the block has not written: no mistake where the value is dropped, and the cause where
+// an output is wrong.
 //
 // A race: two threads at one address, at least one of them writing, with nothing that puts one before the other.
 // The simulator runs a block's threads one after another, so a race that gives wrong results on a GPU gives right ones here.
@@ -29,6 +31,7 @@ struct Range {
 void begin_access_check(unsigned long most);  // `most`: accesses among which races are looked for
 unsigned long end_access_check();             // how many these were
 std::string found_mistake();                  // in this launch: the rest of a sentence that begins with the kernel, or ""
+std::string found_unwritten();                // likewise, of the first read of shared memory that its block has not written
 void begin_block_check(unsigned long block, Range dynamic_shared, std::size_t used);  // `used`: its bytes that were asked for
 void end_block_check();                     // both on the thread that runs the block
 void know_shared(const void* variable, std::size_t bytes);

@@ -32,6 +32,7 @@ std::atomic<unsigned long> launches{0}, blocks{0};
 
 std::mutex failed_mutex;
 std::string failed;   // why the first launch that failed since `stitchsim_take_failed` did so
+std::string unwritten;  // what the first launch read since `stitchsim_take_unwritten` that did so
 std::string mistake;  // of an earlier launch, where settings are latched
 
 [[noreturn]] void end_with(const std::string& failure, const Settings& settings) {
@@ -150,6 +151,8 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
   if (settings.check) {
     *looked_at += end_access_check();
     if (const std::string mistake = found_mistake(); failure.empty() && !mistake.empty()) failure = std::string("kernel ") + kernel + " " + mistake;
+    const std::lock_guard<std::mutex> lock(failed_mutex);
+    if (const std::string read = found_unwritten(); unwritten.empty() && !read.empty()) unwritten = std::string("kernel ") + kernel + " " + read;
   }
   // Also after a failure: what lies behind the memory is restored.
   if (const std::string overrun = find_overrun(values, bytes); failure.empty() && !overrun.empty())
@@ -233,10 +236,15 @@ void allow_dynamic_shared(std::size_t bytes) {
 
 unsigned long stitchsim_launches() { return stitchsim::launches; }
 unsigned long stitchsim_blocks() { return stitchsim::blocks; }
-const char* stitchsim_take_failed() {
+
+namespace {
+const char* take(std::string& text) {
   static thread_local std::string taken;
   const std::lock_guard<std::mutex> lock(stitchsim::failed_mutex);
-  taken = std::move(stitchsim::failed);
-  stitchsim::failed.clear();
+  taken = std::move(text);
+  text.clear();
   return taken.c_str();
 }
+}  // namespace
+const char* stitchsim_take_failed() { return take(stitchsim::failed); }
+const char* stitchsim_take_unwritten() { return take(stitchsim::unwritten); }

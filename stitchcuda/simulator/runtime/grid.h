@@ -40,4 +40,6 @@ __attribute__((visibility("default"))) unsigned long stitchsim_launches();  // g
 __attribute__((visibility("default"))) unsigned long stitchsim_blocks();    // blocks of them
 // Says why the first launch failed that did so since the last call, for its configuration or a mistake; "" if none did.
 __attribute__((visibility("default"))) const char* stitchsim_take_failed();
+// Says which kernel was the first since the last call to read shared memory that its block has not written; "" if none did.
+__attribute__((visibility("default"))) const char* stitchsim_take_unwritten();
 }

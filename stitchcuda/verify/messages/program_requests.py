@@ -115,6 +115,7 @@ class Called(WrittenTensors, CallWork):
 
     tampered: ReportedList[str]
     failed_launch: str = ""                # a sentence on a kernel launch that failed, after which forward went on
+    unwritten_read: str = ""               # a sentence on a kernel that read unwritten shared memory (simulator)
     caught: ReportedList[Caught] = field(default_factory=list)  # of calls of its libraries' functions on the simulator, too
     overlapping: ReportedList[tuple[Count, Count]] = field(default_factory=list)  # positions of outputs with common elements,
     in_inputs: ReportedList[Count] = field(default_factory=list)  # of those in the memory of inputs,

@@ -116,7 +116,8 @@ class ProgramCalls:
             poison_cached()
         launched, touched = loaded_runtime.launches(), loaded_runtime.host_bytes()
         recorder = DispatchRecorder(watch=self.target == "sim")
-        launch_failures.find()             # one from before this call says nothing of it
+        launch_failures.find()             # what is from before this call says nothing of it
+        loaded_runtime.take_unwritten_read()
         draw_seeds.seed_generators(request.draw_seed)
         left = {f"input {place}": tensor for place, tensor in enumerate(given) if place not in request.written}
         left |= self.state.left_alone()
@@ -130,6 +131,7 @@ class ProgramCalls:
                 with recorder, interceptor.running(traffic):
                     structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
                     failed_launch, caught = launch_failures.find(), interceptor.take_failures()
+                    unwritten_read = loaded_runtime.take_unwritten_read()
                     copies = self._copies(outputs)  # while operators are recorded: none may come between
                 settings = effects.settings()
         finally:
@@ -143,7 +145,7 @@ class ProgramCalls:
         written = self._write(request, structure, copies, given)
         names = list(left)
         called = Called(
-            **vars(written), failed_launch=failed_launch, caught=caught, settings=settings,
+            **vars(written), failed_launch=failed_launch, unwritten_read=unwritten_read, caught=caught, settings=settings,
             tampered=[*recorder.reasons, *_intrusions(traffic)],
             **self._find_shared(outputs, given), marks=marks,
             module_changed=effects.module_changed(), arguments_changed=effects.arguments_changed(),

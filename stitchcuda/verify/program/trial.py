@@ -325,8 +325,9 @@ class Trial:
             reasons = find_faults(self.built.habits, given, answer.names, answer.reply, first=self._called == 1)
             for remark in find_limits(self.built.habits, answer.names, answer.reply):
                 self.remark(remark)
-        if reasons and isinstance(answer.reply, Called) and answer.reply.failed_launch:
-            reasons.append(self._worker.name_line(answer.reply.failed_launch[:_MOST_SAID]))
+        if reasons and isinstance(answer.reply, Called):
+            causes = answer.reply.failed_launch, answer.reply.unwritten_read
+            reasons += [self._worker.name_line(cause[:_MOST_SAID]) for cause in causes if cause]
         return list(found.errors), reasons
 
     def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
