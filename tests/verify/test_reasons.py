@@ -150,7 +150,7 @@ def test_a_read_of_unwritten_shared_memory_is_told_with_its_line(judge: Judge, t
     load = "__shared__ float tile[128]; if (threadIdx.x < 127) tile[threadIdx.x] = scale[0]; __syncthreads();\n"
     body = programs.KERNEL.replace("y[i] * scale[i % columns]", "y[i] * scale[i % columns] + 0.0f * tile[threadIdx.x]")
     start = body.index("{", body.index("__global__")) + 1
-    kernel = f"{body[:start]} {load}{body[start:]}"
+    kernel = f"{body[:start]} {load}{body[start:]}".lstrip()
     reasons = judge.check(programs.kernel_program(tmp_path, kernel=kernel), seeds=1).reasons
     assert "output is wrong" in reasons[0]
     said = "kernel gate_kernel reads shared memory that its block has not written: thread 127 of block "
