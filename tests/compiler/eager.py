@@ -18,6 +18,7 @@ from stitchcuda.compiler.capture.op_graph import Literal_, Node, OpGraph, ValueR
 from stitchcuda.compiler.lower.ir import Kernel
 from stitchcuda.compiler.lower.lower import bind, lower
 from stitchcuda.compiler.lower.value_flow import Flow
+from stitchcuda.compiler.printing import prelude
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.state import Region
 from tests.compiler.interpreter import allocate, interpret
@@ -44,10 +45,12 @@ def captured(what: nn.Module | Callable[..., Any], *args: torch.Tensor) -> OpGra
     return graph
 
 
-def compare(what: nn.Module | Callable[..., Any], *args: torch.Tensor) -> tuple[Region, ...]:
+def compare(
+    what: nn.Module | Callable[..., Any], *args: torch.Tensor, rewrite: Callable[[OpGraph], OpGraph] = lambda graph: graph
+) -> tuple[Region, ...]:
     """Checks every instance of every fusible region against eager, operator by operator; returns the regions."""
     module = what if isinstance(what, nn.Module) else Function(what)
-    graph = captured(module, *args)
+    graph = rewrite(captured(module, *args))
     regions = partition(graph)
     values = evaluate(graph, module, args)
     for region in regions:
@@ -119,9 +122,13 @@ def evaluate(graph: OpGraph, module: nn.Module, args: tuple[torch.Tensor, ...]) 
     for spec, arg in zip(graph.inputs, args, strict=True):
         live[spec.name] = arg.clone(memory_format=torch.preserve_format)
     for entry in graph.state:
+        if entry.kind == "prepared":
+            continue
         if entry.key not in tensors:
             raise LookupError(f"the test has no tensor {entry.key}")
         live[entry.spec.name] = tensors[entry.key].detach().clone()
+    for made in graph.prepared:
+        live |= dict(zip(made.results, getattr(prelude, made.function)(live[made.source]), strict=True))
     values, flow = Values(), Flow(graph)
     values.before = {name: tensor.clone() for name, tensor in live.items()}
     many: dict[str, Any] = {}

@@ -19,8 +19,9 @@ DTYPES = {
 }  # fmt: skip
 _WIDE = {"float16": "float32", "bfloat16": "float32", **dict.fromkeys(("int32", "int16", "int8", "uint8"), "int64")}
 _POINTWISE: dict[str, Callable[..., torch.Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "log":
-    torch.log, "log1p": torch.log1p, "expm1": torch.expm1, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal":
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "neg": torch.neg, "abs": torch.abs, "exp": torch.exp,
+    "exp2": torch.exp2, "log": torch.log, "log2": torch.log2, "log1p": torch.log1p, "expm1": torch.expm1,
+    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal":
     torch.reciprocal, "tanh": torch.tanh, "erf": torch.erf, "sin": torch.sin, "cos": torch.cos, "pow": torch.pow,
     "maximum": torch.maximum, "minimum": torch.minimum, "floor": torch.floor, "ceil": torch.ceil, "trunc":
     torch.trunc, "round": torch.round, "sign": torch.sign, "sigmoid": torch.sigmoid, "fmod": torch.fmod, "eq":

@@ -203,11 +203,11 @@ def functions(name: str, dtype: str = "float32") -> Kernel:
     y = draft.load("y", dtype)
     near = draft.do("add", draft.do("abs", x, dtype=kind), 0.25, dtype=kind)
     unary: tuple[Fn, ...] = (
-        "neg", "abs", "exp", "expm1", "tanh", "erf", "sin", "cos", "floor", "ceil", "trunc", "round", "sign", "sigmoid",
+        "neg", "abs", "exp", "exp2", "expm1", "tanh", "erf", "sin", "cos", "floor", "ceil", "trunc", "round", "sign", "sigmoid",
     )  # fmt: skip
     for fn in unary:
         draft.store(f"out_{fn}", draft.do(fn, x, dtype=kind), dtype)
-    positive: tuple[Fn, ...] = ("log", "log1p", "sqrt", "rsqrt", "reciprocal")
+    positive: tuple[Fn, ...] = ("log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal")
     for fn in positive:
         draft.store(f"out_{fn}", draft.do(fn, near, dtype=kind), dtype)
     binary: tuple[Fn, ...] = ("sub", "div", "maximum", "minimum", "fmod")

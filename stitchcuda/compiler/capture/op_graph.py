@@ -94,11 +94,12 @@ class Node(Record):
 
 class StateTensor(Record):
     """A parameter, buffer or lifted constant. `key` is its state_dict key; constants and non-persistent buffers are stored
-    with the graph and the program. `tied` lists further keys of the same tensor."""
+    with the graph and the program. What is prepared is made from other state (`OpGraph.prepared`). `tied` lists further keys of
+    the same tensor."""
 
     spec: TensorSpec  # spec.name is the value name in the graph
     key: str
-    kind: Literal["parameter", "buffer", "constant"]
+    kind: Literal["parameter", "buffer", "constant", "prepared"]
     persistent: bool = True
     tied: tuple[str, ...] = ()
 
@@ -109,6 +110,15 @@ class Mutation(Record):
 
     target: str
     value: str
+
+
+class Preparation(Record):
+    """State tensors that a function of `compiler/printing/prelude.py` makes from the state tensor `source` alone. A program
+    makes them at its first call, and anew where `source` has changed since."""
+
+    function: str
+    source: str
+    results: tuple[str, ...]  # values of graph.state, of the kind "prepared"
 
 
 class OpGraph(Record):
@@ -127,6 +137,7 @@ class OpGraph(Record):
     nodes: tuple[Node, ...]
     outputs: _Structure
     mutations: tuple[Mutation, ...] = ()
+    prepared: tuple[Preparation, ...] = ()  # in graphs that `compiler/templates` has rewritten
     training: bool = False
     mode_matters: bool = False  # holds batch norm, dropout, ...: the other mode would compute something else
     init_signature: str = ""  # of the reference's constructor, for the program's docstring

@@ -25,6 +25,7 @@ _RESERVED = """
     gridDim warpSize dim3 half float2 float4 int2 int4 uint3 NAN INFINITY M_PI N T Pack Sum Product Maximum Minimum Any All
     maximum minimum abs min max row slot live lane part first last split step item tile tiles rest u v n j i e exp log sqrt
     tanh erf sin cos floor ceil trunc rint fabs fmod pow signbit isnan isinf expf logf sqrtf tanhf erff sinf cosf floorf
+    exp2 exp2f log2 log2f
     ceilf truncf rintf fabsf fmodf powf log1p log1pf expm1 expm1f rsqrtf linux unix y0 y1 yn j0 j1 jn gamma index rsqrt
 """
 

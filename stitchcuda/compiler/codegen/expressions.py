@@ -26,15 +26,17 @@ COMPUTE: dict[str, str] = {"float32": "float", "float64": "double", "int64": "lo
 """C++ type that a step's value has in registers."""
 
 REDUCTIONS = frozenset(("sum", "max", "min", "prod", "any", "all"))
-COSTLY = frozenset(
-    ("exp", "log", "log1p", "expm1", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "div", "fmod", "sqrt", "reciprocal")
-)
+COSTLY = frozenset((
+    "exp", "exp2", "log", "log2", "log1p", "expm1", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "div", "fmod", "sqrt",
+    "reciprocal",
+))  # fmt: skip
 """Functions that are cheaper to keep in a register than to compute twice."""
 
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _LIBRARY = {
-    "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "sqrt": "sqrt", "tanh": "tanh", "erf": "erf", "sin": "sin",
+    "exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2", "log1p": "log1p",
+    "expm1": "expm1", "sqrt": "sqrt", "tanh": "tanh", "erf": "erf", "sin": "sin",
     "cos": "cos", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "rint", "abs": "fabs", "fmod": "fmod",
 }  # fmt: skip
 _OPERATOR = {"sum": "Sum", "max": "Maximum", "min": "Minimum", "prod": "Product", "any": "Any", "all": "All"}

@@ -19,7 +19,8 @@ Fn = Literal[
     # leaves
     "load", "const", "index",
     # pointwise, in C's meaning unless said otherwise
-    "add", "sub", "mul", "div", "neg", "abs", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "tanh", "erf",
+    "add", "sub", "mul", "div", "neg", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1",
+    "sqrt", "rsqrt", "reciprocal", "tanh", "erf",
     "sin", "cos", "pow", "maximum", "minimum", "floor", "ceil", "trunc", "round", "sign", "sigmoid", "fmod",
     "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "where", "cast",
     # reductions over all reduced axes

@@ -200,10 +200,6 @@ def _lerp(call: OperatorCall) -> Value:
     return call.do("where", call.do("lt", call.do("abs", weight), 0.5, dtype="bool"), near, far)
 
 
-def _scaled_log(scale: float) -> Rule:
-    return lambda call: call.do("mul", call.do("log", call.tensor()), scale)
-
-
 def _round(call: OperatorCall) -> Value:
     if call.get(1, "decimals", 0):
         raise CannotLower("rounding to decimals")
@@ -247,14 +243,14 @@ def _min_max(fn: Fn) -> Callable[[OperatorCall], Value]:
 
 RULES: dict[str, Rule] = {
     **{name: unary(name) for name in (
-        "neg", "abs", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sin", "cos",
-        "sign", "sigmoid",
+        "neg", "abs", "exp", "exp2", "log", "log2", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sin",
+        "cos", "sign", "sigmoid",
     )},
     **{name: _same_integers(unary(name)) for name in ("floor", "ceil", "trunc")},
     "negative": unary("neg"), "absolute": unary("abs"), "sgn": unary("sign"), "fix": _same_integers(unary("trunc")),
     "special_erf": unary("erf"), "special_expm1": unary("expm1"), "special_expit": unary("sigmoid"),
-    "round": _same_integers(_round), "log2": _scaled_log(1.0 / math.log(2.0)), "log10": _scaled_log(1.0 / math.log(10.0)),
-    "exp2": lambda call: call.do("exp", call.do("mul", call.tensor(), math.log(2.0))),
+    "round": _same_integers(_round),
+    "log10": lambda call: call.do("mul", call.do("log", call.tensor()), 1.0 / math.log(10.0)),
     "tan": lambda call: call.do("div", call.do("sin", call.tensor()), call.do("cos", call.tensor())),
     "square": lambda call: power(call, call.tensor(), 2),
     "frac": lambda call: call.do("sub", call.tensor(), call.do("trunc", call.tensor())),

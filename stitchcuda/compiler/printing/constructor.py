@@ -59,6 +59,16 @@ def state_tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
     return tables
 
 
+def prepared_table(graph: OpGraph) -> list[str]:
+    """Returns the table PREPARED as text, which names functions of the prelude; [] if the graph has nothing prepared."""
+    keys = {entry.spec.name: entry.key for entry in graph.state}
+    rows = []
+    for made in graph.prepared:
+        names = ", ".join(f'"{keys[result].rpartition(".")[2]}"' for result in made.results)
+        rows.append(f'("{keys[made.source]}", {made.function}, ({names}{"," if len(made.results) == 1 else ""})),')
+    return [_table("PREPARED", rows, "a parameter's key, what makes others of it, their names beside it")] if rows else []
+
+
 _RECURRENT = {"lstm": ("LSTM", 4), "gru": ("GRU", 3), "rnn_tanh": ("RNN", 1), "rnn_relu": ("RNN", 1)}
 """Recurrent operators: the class of torch's layer, and its number of gates."""
 
@@ -169,6 +179,7 @@ def write_constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence
     body += ["fill_lists(self)"] if graph.state else []
     body += [f"self.train({graph.training})"] if not graph.training else []
     body += ["self._workspace: Tensor | None = None"] if workspace else []
+    body += ["self._prepared = Prepared(self, PREPARED)"] if graph.prepared else []
     head = [
         "",
         "class ModelNew(nn.Module):",

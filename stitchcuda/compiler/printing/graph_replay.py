@@ -32,6 +32,8 @@ def write_replayed_forward(
     fresh = [value for value in outputs if owner[value] not in given]
     tensors = [made.names[spec.name] for spec in graph.inputs]
     forward = list(checks)
+    if graph.prepared:
+        forward += ["if self._prepared.update():", "    self._replay.forget()"]
     call = f"self._replay({', '.join(tensors)})"
     text = {value: names.text[value] for value in outputs}
     if fresh:

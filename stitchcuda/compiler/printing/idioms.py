@@ -257,8 +257,16 @@ def _where(node: Node, text: Format) -> str:
     return f"torch.where({_argument_list(node.args, {}, (), text)})" if len(node.args) == 3 else ""
 
 
+def _wide_product(node: Node, text: Format) -> str:
+    """A product of 16-bit matrices whose results have another dtype; "" for others."""
+    if not node.op.endswith(".dtype"):
+        return ""
+    left, right, dtype = map(text, node.args)
+    return f"torch.{base_name(node.op)}({left}, {right}, out_dtype={dtype})"
+
+
 _SPECIAL: dict[str, Callable[[Node, Format], str]] = {
     "embedding": _embedding, "layer_norm": _normalised, "group_norm": _normalised, "batch_norm": _normalised,
     "instance_norm": _normalised, "to": _to,
-    "einsum": _einsum, "where": _where,
+    "einsum": _einsum, "where": _where, "mm": _wide_product, "bmm": _wide_product,
 }  # fmt: skip

@@ -110,6 +110,51 @@ def distinct(tensor: Tensor) -> Tensor:
     return tensor.as_strided(sizes, tensor.stride())
 
 
+def split_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[N, K] fp32 as [N, 3K] fp16 (high, low and high parts of each row, scaled by a power of two), and what undoes the scales.
+    Infinities and NaN are in the last part only."""
+    largest = weight.abs().amax(-1, keepdim=True).clamp(2.0**-100, 2.0**126)
+    scale = torch.exp2(3.0 - torch.floor(torch.log2(largest)))
+    scaled = weight * scale
+    high = scaled.half()
+    finite = high.float().isfinite()
+    low = torch.where(finite, scaled - high.float(), 0.0).half()
+    return torch.cat([torch.where(finite, high, 0.0), low, high], -1), scale.reciprocal()[:, 0]
+
+
+class Prepared:
+    """Tensors that follow from a parameter alone, as attributes beside it. They are made at the first call, and anew where the
+    parameter has changed since: where it is another tensor, lies elsewhere, or was written to."""
+
+    def __init__(
+        self, program: nn.Module, table: Sequence[tuple[str, Callable[[Tensor], tuple[Tensor, ...]], tuple[str, ...]]]
+    ) -> None:
+        self.program, self.table = program, table
+        self.seen: dict[str, tuple[Tensor, int, int]] = {}  # kept alive, so that no new tensor takes an old address
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copied or pickled program makes its own."""
+        return {"program": self.program, "table": self.table, "seen": {}}
+
+    def update(self) -> bool:
+        """Makes what is missing or old, and says whether there was any."""
+        made = False
+        for key, make, names in self.table:
+            path, _, name = key.rpartition(".")
+            owner = self.program.get_submodule(path)
+            source = getattr(owner, name)
+            version = -1 if source.is_inference() else source._version  # inference tensors do not count
+            last = self.seen.get(key)
+            if last and last[0] is source and last[1:] == (source.data_ptr(), version) and version >= 0:
+                continue
+            with torch.no_grad():
+                for attribute, tensor in zip(names, make(source.detach()), strict=True):
+                    setattr(owner, attribute, tensor)
+            self.seen[key] = (source, source.data_ptr(), version)
+            made = True
+        return made
+
+
 class GraphReplay:
     """Records one call as a CUDA graph and replays it: one launch instead of hundreds.
 

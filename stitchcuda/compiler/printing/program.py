@@ -18,7 +18,14 @@ from pathlib import Path
 from stitchcuda.compiler.capture.dependencies import references
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
-from stitchcuda.compiler.printing.constructor import escaped, is_constant, shape_text, state_tables, write_constructor
+from stitchcuda.compiler.printing.constructor import (
+    escaped,
+    is_constant,
+    prepared_table,
+    shape_text,
+    state_tables,
+    write_constructor,
+)
 from stitchcuda.compiler.printing.forward_body import BodySection, link_sections, write_forward, write_sections
 from stitchcuda.compiler.printing.graph_replay import write_replayed_forward
 from stitchcuda.compiler.printing.idioms import indent
@@ -84,7 +91,7 @@ def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], ho
     link_sections(parts, [names.text[value] for value in outputs])
     body, methods = write_forward(parts, keys)
     methods = [*methods, *(_workspace_method(workspace) if workspace else [])]
-    opening = _opening(graph, made, parts, body)
+    opening = _opening(graph, made, parts, body, host)
     if "cuda_graph" in host:
         forward = write_replayed_forward(graph, made, names, _checks(graph, made), opening, body)
     else:
@@ -95,6 +102,7 @@ def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], ho
         _imports(graph, stitches, host, forward + methods),
         *state_tables(graph, stitches),
         *[_part(part) for part in _needed_parts(graph, host)],
+        *prepared_table(graph),
         *([loader_text()] if stitches else []),
         "\n".join([*write_constructor(graph, stitches, host, workspace), *indent(["", *forward, *methods])]),
     ]
@@ -119,9 +127,11 @@ def _checks(graph: OpGraph, made: Signature) -> list[str]:
     return lines
 
 
-def _opening(graph: OpGraph, made: Signature, parts: Sequence[BodySection], body: Sequence[str]) -> list[str]:
-    """Returns the lines that bind `kernels` and `device`, where the statements use them."""
-    lines = []
+def _opening(
+    graph: OpGraph, made: Signature, parts: Sequence[BodySection], body: Sequence[str], host: Sequence[str]
+) -> list[str]:
+    """Returns the lines that make what is prepared, and bind `kernels` and `device` where the statements use them."""
+    lines = ["self._prepared.update()"] if graph.prepared and "cuda_graph" not in host else []
     if any(line.lstrip().startswith("kernels.") for line in body):
         lines.append("kernels = load_kernels()")
     if any("device" in line for part in parts for line in part.lines if not line.startswith("#")):
@@ -164,14 +174,14 @@ def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], co
     plain = {"import functools": bool(stitches), "import json": constants, "import math": bool(graph.state)}
     plain |= {"import os": bool(stitches), "import shutil": bool(stitches)}
     plain["import copy"] = any("copy.deepcopy" in line for line in code)
-    calls, tables = bool(stitches) or "cuda_graph" in host, bool(graph.inputs or graph.state)
+    calls, tables = bool(stitches) or "cuda_graph" in host or bool(graph.prepared), bool(graph.inputs or graph.state)
     abstract = ", ".join(name for name, wanted in (("Callable", calls), ("Sequence", tables)) if wanted)
     froms = {
         f"from collections.abc import {abstract}": bool(abstract),
         "from concurrent.futures import ThreadPoolExecutor": bool(stitches),
         "from pathlib import Path": bool(stitches) or constants,
         "from types import SimpleNamespace": bool(stitches),
-        "from typing import Any": "cuda_graph" in host,
+        "from typing import Any": "cuda_graph" in host or bool(graph.prepared),
     }
     lines = ["from __future__ import annotations", ""]
     lines += sorted(line for line, wanted in plain.items() if wanted) + [line for line, wanted in froms.items() if wanted]
@@ -190,6 +200,8 @@ def _needed_parts(graph: OpGraph, host: Sequence[str]) -> list[str]:
         "unfilled": any(not is_constant(entry) for entry in graph.state),
         "read_constants": any(is_constant(entry) for entry in graph.state),
         "check_inputs": bool(graph.inputs),
+        **{made.function: True for made in graph.prepared},
+        "Prepared": bool(graph.prepared),
         "distinct": "cuda_graph" in host,
         "GraphReplay": "cuda_graph" in host,
     }

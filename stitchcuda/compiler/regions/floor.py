@@ -114,8 +114,10 @@ def matrix_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision =
     """Returns the flops per second of a library's product with results of `dtype`; 0 for a device without any rate.
 
     fp32 convolutions run in TF32 and fp32 products do not: torch's defaults. A `precision` of "tf32", "fp16" or
-    "bf16" uses that type's rate for both.
+    "bf16" uses that type's rate for both. Products of fp16 matrices with fp32 results (`mm.dtype`) run at fp16's.
     """
+    if op.endswith("mm.dtype"):
+        return device.tflops.get("float16", 0.0) * 1e12
     if dtype == "float32":
         dtype = _FASTER.get(precision) or ("tf32" if base_name(op).startswith("conv") else dtype)
     rate = device.tflops.get(dtype) or device.tflops.get("float32") or max(device.tflops.values(), default=0.0)
@@ -127,7 +129,7 @@ def fastest_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision 
     ones (split products) and a TF32 convolution as one of fp16, which has as many bits, where these are faster than
     `matrix_rate`."""
     rate, half = matrix_rate(op, dtype, device, precision), device.tflops.get("float16", 0.0) * 1e12
-    if dtype != "float32":
+    if dtype != "float32" or op.endswith("mm.dtype"):
         return rate
     if precision == "tf32" or base_name(op).startswith("conv"):
         return max(rate, half)

@@ -33,6 +33,9 @@ for _module in (__file__, dispatch_recorder.__file__, loaded_runtime.__file__):
     trust(_module)                         # an operator that C++ calls comes through `SimulatedDevice` too
 
 
+_added: torch.library.Library | None = None  # kept, since its operators go when it goes
+
+
 class SimulatedStream:
     """There is one order of execution, so every stream is the same one."""
 
@@ -175,6 +178,18 @@ def _set_states(states: Iterable[torch.Tensor]) -> None:
         torch.default_generator.set_state(state)
 
 
+def add_operators() -> torch.library.Library:
+    """Gives the CPU products of 16-bit matrices with fp32 sums and results, which torch has for GPUs only."""
+    added = torch.library.Library("aten", "IMPL", "CPU")  # type: ignore[no-untyped-call, unused-ignore]
+    for name, multiply in (("mm.dtype", torch.mm), ("bmm.dtype", torch.bmm)):
+        def product(left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype, multiply: Any = multiply) -> torch.Tensor:
+            result: torch.Tensor = multiply(left.float(), right.float())
+            return result.to(out_dtype)
+
+        added.impl(name, product)  # type: ignore[no-untyped-call, unused-ignore]
+    return added
+
+
 def is_installed() -> bool:
     """Whether this process has the simulator's device."""
     return vars(torch.cuda).get("CUDAGraph") is SimulatedGraph
@@ -228,6 +243,8 @@ def install() -> None:
         "set_rng_state": lambda new_state, device="cuda": _set_states([new_state]),
         "set_rng_state_all": _set_states,
     }
+    global _added
+    _added = add_operators()
     for name, answer in (answers | generators).items():
         setattr(torch.cuda, name, answer)
     for name, answer in generators.items():
