@@ -35,7 +35,7 @@ FLOORS = (                                 # from the ground up; on a floor, imp
 )
 ORDERED = (3, 6, 8)                          # floors whose rooms may import what stands to their left
 INSIDE = {
-    "compiler": ("syntax", "capture", "lower", "regions", "codegen", "printing"),
+    "compiler": ("syntax", "capture", "lower", "regions", "templates", "codegen", "printing"),
     "verify": (
         "messages", "compare", "integrity", "processes", "inputs", "timing", "reference", "program", "ablation", "judge",
         "client", "api",

@@ -126,10 +126,11 @@ class Structure(Record):
 
 
 class Task(Record):
-    """One step of a plan: regions to replace, or a change of the host side."""
+    """One step of a plan: regions to replace, a change of the host side, or another graph (`compiler/templates`), whose regions
+    it names."""
 
-    id: str                                # stable across replans for the same work: "r03", "host:cuda_graph"
-    kind: Literal["region", "host"]
+    id: str                                # stable across replans: "r03", "host:cuda_graph", "graph:split_products"
+    kind: Literal["region", "host", "graph"]
     title: str
     regions: tuple[str, ...] = ()          # Region.id of each region that it replaces; none for the host side
     predicted_ms: float = 0.0              # saving on the target device

@@ -1,9 +1,10 @@
 """Implements the built-in engineer: plans, writes and reviews by rule, with no key, no network and no randomness.
 
-It plans CUDA graph replay first, then regions by the saving that the cost model predicts (at least WORTH of the eager time, or
-RELEVANT of the bytes). Each draft is the whole program, written anew from the captured graph; a region's kernel is tried in
-each variant that the generator knows. Library operators stay, so policy `strict` gets no tasks where there are any; a program
-that could not be captured gets none either. It runs no tool.
+It plans CUDA graph replay first, then the graph with other forms of its products (`compiler/templates`), with kernels for all
+regions around them at once, then regions by the saving that the cost model predicts (at least WORTH of the eager time, or
+RELEVANT of the bytes). Each draft is the whole program, written anew from the graph; a region's kernel is tried in each variant
+that the generator knows. Library operators stay, so policy `strict` gets no tasks where there are any; a program that could not
+be captured gets none either. It runs no tool.
 
 Where to look next: `compiler/regions/cost.py` (predicted savings), `compiler/codegen/emit.py` (kernel variants),
 `compiler/printing/program.py` (writes the program), `engineers/builtin_review.py` (reviews).
@@ -23,12 +24,15 @@ from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.printing.program import read_manifest, write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.operator_work import synchronises
+from stitchcuda.compiler.regions.partition import partition
+from stitchcuda.compiler.templates.split_products import find_products, gaining, split_gaining
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.builtin_review import review_by_rule
 from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task
 
 CUDA_GRAPH = "host:cuda_graph"
+SPLIT_PRODUCTS = "graph:split_products"
 MOST_TASKS = 12
 WORTH = 0.005  # share of the predicted eager time that a task has to save
 RELEVANT = 0.02  # share of the fusible bytes from which a region gets a kernel even if nothing is saved
@@ -60,8 +64,8 @@ class BuiltinEngineer:
         replay = None if brief.settings.policy == "strict" else _replay_task(brief)  # strict counts the copies around a graph
         replayed = replay is not None or CUDA_GRAPH in brief.kept
         tasks, left_out = _region_tasks(brief, cost.graph_ms if replayed else cost.program_ms)
-        if replay is not None:
-            tasks.insert(0, replay)
+        rewrite = _rewrite_task(brief, cost.graph_ms if replayed else cost.program_ms)
+        tasks = [*filter(None, (replay, rewrite)), *tasks]
         saved = sum(task.predicted_ms for task in tasks)
         libraries = sum(region.kind == "library" for region in brief.regions)
         summary = (
@@ -80,6 +84,8 @@ class BuiltinEngineer:
                 return Draft(files={}, exhausted=f"The built-in engineer knows no host-side task {task.id}.")
             if variant > 0:
                 return Draft(files={}, exhausted="CUDA graph replay is written in one way only, and that was tried.")
+        elif task.kind == "graph":
+            return _rewritten(assignment) if variant == 0 else Draft(files={}, exhausted="This form of the graph was tried.")
         else:
             region = regions.get(_region(task))
             if region is None or region.kind != "fusible":
@@ -88,13 +94,14 @@ class BuiltinEngineer:
             if variant >= count:
                 return Draft(files={}, exhausted=f"All {counted(count, 'variant')} of this kernel were tried.")
             chosen[region.id] = variant
-        foreign = [name for name in assignment.kept if name != CUDA_GRAPH and name not in regions]
+        foreign = [name for name in assignment.kept if name not in (CUDA_GRAPH, SPLIT_PRODUCTS) and name not in regions]
         if foreign:
             return Draft(files={}, exhausted=f"The program holds tasks that another engineer wrote: {', '.join(foreign)}.")
-        wanted = [*assignment.kept, *([] if task.id in assignment.kept else [task.id])]
-        stitches = [_stitch(assignment.brief, regions[name], chosen.get(name, 0)) for name in sorted(wanted) if name in regions]
+        wanted = {*assignment.kept, *_regions_in(assignment.program), task.id}
+        graph = assignment.brief.graph
+        stitches = [_stitch(graph, regions[name], chosen.get(name, 0)) for name in sorted(wanted) if name in regions]
         files = write_program(
-            assignment.brief.graph,
+            graph,
             stitches,
             ("cuda_graph",) if CUDA_GRAPH in wanted else (),
             reference=assignment.brief.reference,
@@ -105,6 +112,9 @@ class BuiltinEngineer:
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
         """Reviews by `engineers/builtin_review.py`, and suggests the kernel's next variant where there is one."""
         region = next((r for r in assignment.brief.regions if r.id == _region(assignment.task)), None)
+        if assignment.task.kind == "graph" and evidence.check and evidence.check.ok:
+            review = review_by_rule(assignment, None, evidence)
+            return review.model_copy(update={"route": "replan"})  # if it is kept there are other regions
         following = ""
         if region is not None and region.kind == "fusible":
             kernel = lower(assignment.brief.graph, region)
@@ -118,22 +128,23 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
     """Returns tasks for the regions that are worth a kernel, best first, and sentences on what was left out. A task's saving is
     predicted with the kernels of the tasks before it in place."""
     device, graph = brief.baseline.device, brief.graph
-    open_regions = [region for region in brief.regions if region.kind == "fusible" and region.id not in brief.kept]
+    present = {*brief.kept, *_regions_in(brief.program)}
+    open_regions = [region for region in brief.regions if region.kind == "fusible" and region.id not in present]
     owned = sum(region.eager_bytes for region in brief.regions if region.kind == "fusible")
-    before = predict(graph, brief.regions, brief.kept, device)
+    before = predict(graph, brief.regions, present, device)
     worth: list[tuple[float, Region]] = []
     unwritable = 0
     for region in open_regions:
         if _count_tried(brief, region) >= _variant_count(brief, region):
             unwritable += 1
             continue
-        alone = before - predict(graph, brief.regions, {*brief.kept, region.id}, device)
+        alone = before - predict(graph, brief.regions, {*present, region.id}, device)
         strict = brief.settings.policy == "strict"
         if strict or alone >= WORTH * brief.baseline.predicted_ms or region.eager_bytes >= RELEVANT * owned:
             worth.append((alone, region))
     worth.sort(key=lambda pair: (-pair[0], -pair[1].eager_bytes, pair[1].id))
     tasks: list[Task] = []
-    kept = set(brief.kept)
+    kept = set(present)
     most = len(worth) if brief.settings.policy == "strict" else MOST_TASKS
     for _, region in worth[:most]:
         variant = min(_count_tried(brief, region), _variant_count(brief, region) - 1)
@@ -194,6 +205,46 @@ def _replay_task(brief: Brief) -> Task | None:
     )
 
 
+def _rewrite_task(brief: Brief, predict: Predict) -> Task | None:
+    """Returns the task of writing products in three fp16 parts, with kernels for the regions around them; None if it was tried
+    or kept, if a region's kernel was kept before, or if nothing is gained."""
+    device, settings = brief.baseline.device, brief.settings
+    tried = any(attempt.task == SPLIT_PRODUCTS for attempt in brief.history)
+    if tried or brief.graph.prepared or settings.precision != "reference" or settings.policy == "strict":
+        return None
+    products = gaining(find_products(brief.graph), device)
+    if not products or any(region.id in brief.kept for region in brief.regions):
+        return None
+    graph = split_gaining(brief.graph, device)
+    regions = partition(graph)
+    stitched = tuple(region.id for region in regions if region.kind == "fusible" and cost.saving_ms(region, device) > 0)
+    saving = predict(brief.graph, brief.regions, brief.kept, device) - predict(graph, regions, stitched, device)
+    if saving < WORTH * brief.baseline.predicted_ms:
+        return None
+    flops = sum(2 * product.sizes[0] * product.sizes[1] * product.sizes[2] for product in products)
+    return Task(
+        id=SPLIT_PRODUCTS, kind="graph", title="fp32 products in three fp16 parts", regions=stitched, predicted_ms=saving,
+        why=f"{counted(len(products), 'product')} of {flops / 1e9:.1f} Gflop run in three fp16 parts, on tensor cores.",
+        strategy=f"split each operand in the kernel that makes it: {counted(len(stitched), 'kernel')}, one call of cuBLAS each",
+    )  # fmt: skip
+
+
+def _rewritten(assignment: Assignment) -> Draft:
+    """Returns the program of the rewritten graph, with a kernel for each region that the task names."""
+    brief = assignment.brief
+    graph = split_gaining(brief.graph, brief.baseline.device)
+    stitches = [_stitch(graph, region, 0) for region in partition(graph) if region.id in assignment.task.regions]
+    host = ("cuda_graph",) if CUDA_GRAPH in assignment.kept else ()
+    name = _program_name(assignment.program)
+    files = write_program(graph, stitches, host, reference=brief.reference, name=name)
+    return Draft(files=files, note=_note(assignment, stitches))
+
+
+def _regions_in(program: Files) -> set[str]:
+    """Returns the regions that have a kernel in a program, by its manifest."""
+    return {str(region["id"]) for region in read_manifest(program).get("regions", ())} if "program.json" in program else set()
+
+
 def _explain_saving(region: Region, saving: float) -> str:
     own = len(region.nodes)
     bytes_text = f"{region.eager_bytes / 1e6:.2f} MB of memory traffic become {region.fused_bytes / 1e6:.2f} MB"
@@ -232,11 +283,11 @@ def _variant_count(brief: Brief, region: Region) -> int:
         return 0
 
 
-def _stitch(brief: Brief, region: Region, variant: int) -> Stitch:
-    kernel = lower(brief.graph, region)
+def _stitch(graph: OpGraph, region: Region, variant: int) -> Stitch:
+    kernel = lower(graph, region)
     source = emit(kernel, variant)
     source = replace(source, strategy=f"variant {variant}: {source.strategy}")
-    return Stitch(region=region.id, kernel=kernel, source=source, instances=bind(brief.graph, region, kernel))
+    return Stitch(region=region.id, kernel=kernel, source=source, instances=bind(graph, region, kernel))
 
 
 def _variants_in(program: Files) -> dict[str, int]:

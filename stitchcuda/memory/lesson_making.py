@@ -59,7 +59,7 @@ def make_lesson(
             settings,
             review.bottleneck if review else "",
         ),
-        kind=task.kind,
+        kind="host" if task.kind == "host" else "region",
         title=task.title,
         strategy=task.strategy,
         note=attempt.note,

@@ -3,7 +3,7 @@ ledger.
 
 The ledger is written before the checkpoint, so that this node, when it runs again after a crash, finds its attempt and uses the
 recorded verdict. A step's other candidates are written first, without a review. A defect that a review names in a correct
-program is recorded with the attempt. No tool runs here.
+program is recorded with the attempt. A kept program of another graph takes that graph along. No tool runs here.
 
 Where to look next: `graph/routes.py` (the rules), `nodes/review_request.py` (asks for the review), `nodes/advance.py` (takes
 the route), `nodes/attempt_figures.py` (tier).
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stitchcuda.compiler.regions.partition import partition
+from stitchcuda.compiler.templates.split_products import split_gaining
 from stitchcuda.nodes.advance import take_route
 from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of, first_line
 from stitchcuda.nodes.brief import attempts_at
@@ -20,7 +22,7 @@ from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.error_fingerprint import fingerprint
 from stitchcuda.nodes.review_request import request_review
 from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
-from stitchcuda.state import Attempt, Evidence, Review, State, Work
+from stitchcuda.state import Attempt, Baseline, Evidence, Review, State, Work
 
 RECENT = 4  # attempts that the state holds as `recent`
 NOTE = 300  # the most characters of a coder's note in the ledger
@@ -89,8 +91,18 @@ def _record_attempts(rules: Rules, state: State, context: Context, work: Work) -
             "program": attempt.program, "best": attempt, "tasks_kept": kept, "system": work.system if read else None,
             "counters": work.kernels if read else None,
         }  # fmt: skip
+        if work.task.kind == "graph":
+            update["baseline"] = _with_rewritten_graph(state, context)
         context.emit("best", attempt=attempt, title=work.task.title)
     return take_route(rules, state, context, attempt.route, update)
+
+
+def _with_rewritten_graph(state: State, context: Context) -> Baseline:
+    """Returns the baseline with the graph and the regions of the program that is kept now; times and floors stay."""
+    baseline = state["baseline"]
+    assert baseline is not None
+    graph = split_gaining(context.graph(baseline.capture), baseline.device)
+    return baseline.model_copy(update={"capture": context.save(graph), "regions": context.save_regions(partition(graph))})
 
 
 def _make_attempt(

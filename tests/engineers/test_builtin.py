@@ -19,9 +19,10 @@ from stitchcuda.compiler.lower.lower import lower
 from stitchcuda.compiler.printing.program import read_manifest, write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
+from stitchcuda.compiler.templates.split_products import split_gaining
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
-from stitchcuda.engineers.builtin import CUDA_GRAPH, BuiltinEngineer
+from stitchcuda.engineers.builtin import CUDA_GRAPH, SPLIT_PRODUCTS, BuiltinEngineer
 from stitchcuda.state import (
     Attempt,
     Baseline,
@@ -283,3 +284,28 @@ def test_review_of_times_compares_with_the_prediction() -> None:
     region = next(region for region in brief().regions if region.id == task.id)
     last = count_variants(lower(brief().graph, region)) - 1
     assert ENGINEER.review(assignment(task, ordinal=last), Draft({}), missed).route == "next_task"
+
+
+def test_products_that_gain_are_split_first_and_all_regions_stitched_at_once() -> None:
+    with torch.device("meta"):
+        module = nn.Sequential(nn.LayerNorm(512), nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 512))
+        graph = capture(module, (torch.randn(8192, 512),), {})
+    known = brief_of(graph)
+    device = DEVICE.model_copy(update={"tflops": {**DEVICE.tflops, "float16": 790.0}})
+    given = replace(known, baseline=known.baseline.model_copy(update={"device": device}))
+    plan = ENGINEER.plan(given)
+    task = next(task for task in plan.tasks if task.kind == "graph")
+    assert task.id == SPLIT_PRODUCTS
+    assert task.regions == ("t00", "t05", "t10")
+    assert task.predicted_ms > 0.5 * given.baseline.predicted_ms
+    assignment = Assignment(brief=given, plan=plan, task=task, ordinal=0, program=write_program(graph), kept=())
+    files = ENGINEER.write(assignment).files
+    assert str(files["model_new.py"]).count("torch.mm(") == 2
+    assert {region["id"] for region in read_manifest(files)["regions"]} == set(task.regions)
+    assert ENGINEER.write(replace(assignment, ordinal=1)).exhausted
+    # The program is kept: its graph is the session's now, and all its regions have kernels.
+    after = split_gaining(graph, device)
+    later = replace(given, graph=after, regions=partition(after), kept=(SPLIT_PRODUCTS,), program=files)
+    assert [task.id for task in ENGINEER.plan(later).tasks] == [CUDA_GRAPH]
+    exact = replace(given, settings=given.settings.model_copy(update={"precision": "tf32"}))
+    assert all(task.kind != "graph" for task in ENGINEER.plan(exact).tasks)

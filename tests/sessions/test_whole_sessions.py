@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from stitchcuda import Session, build_graph, optimize
+from stitchcuda.compiler.templates import split_products
+from stitchcuda.engineers import builtin
 
 REFERENCE = """
 import torch
@@ -64,3 +67,24 @@ def test_the_bare_graph_makes_its_own_session(tmp_path: Path, monkeypatch: pytes
     assert state["final"].tier == "simulated"
     assert (tmp_path / "w" / state["report"]).is_file()
     assert len(Session.open("norm-1").home.store.attempts("norm-1")) == state["attempts"]
+
+
+@pytest.mark.more
+def test_a_session_goes_on_with_the_graph_that_it_rewrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All products count as gaining, whatever their size."""
+    for module in (builtin, split_products):
+        monkeypatch.setattr(module, "gaining", lambda products, device: tuple(products))
+    monkeypatch.setattr(builtin, "WORTH", -1e9)
+    module = nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 96), nn.GELU(), nn.Linear(96, 48)).requires_grad_(False)
+    session = optimize(module, (torch.randn(16, 48),), device="sim", workspace=tmp_path / "w")
+    state, outcome = session.state(), session.outcome()
+    assert outcome.accepted
+    assert builtin.SPLIT_PRODUCTS in state["tasks_kept"]
+    assert state["baseline"] is not None
+    regions = json.loads(session.home.store.get(state["baseline"].regions))
+    assert {region["id"][0] for region in regions} == {"t"}
+    assert outcome.program is not None
+    text = (Path(outcome.program) / "model_new.py").read_text()
+    assert text.count("torch.mm(") == 2
+    assert "Prepared(self, PREPARED)" in text
+    assert state["plan_version"] == 2

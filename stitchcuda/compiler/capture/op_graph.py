@@ -144,3 +144,13 @@ class OpGraph(Record):
     packages: tuple[str, ...] = ()  # Python modules that must be imported: they register operators that nodes call
     constants: bytes = b""  # safetensors: values of constants and non-persistent buffers by StateTensor.key
     opaque: str = ""  # why the program could not be captured; nodes is empty then
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns row-major strides in elements, as torch gives them (a size of 0 counts as 1)."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return tuple(strides)

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.compiler.capture.dependencies import base_name, references
-from stitchcuda.compiler.capture.op_graph import OpGraph, StateTensor
+from stitchcuda.compiler.capture.op_graph import OpGraph, StateTensor, contiguous_strides
 from stitchcuda.compiler.lower.ir import Stitch
-from stitchcuda.compiler.printing.forward_body import contiguous
 from stitchcuda.compiler.printing.idioms import indent, literal
 from stitchcuda.compiler.printing.manifest import source_digest
 from stitchcuda.compiler.printing.statement_order import relevant_strides
@@ -130,7 +129,7 @@ def _row(entry: StateTensor) -> str:
     spec = entry.spec
     strides = (
         ""
-        if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous(spec.shape))
+        if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous_strides(spec.shape))
         else f", {shape_text(spec.strides)}"
     )
     return f'("{entry.key}", {shape_text(spec.shape)}, torch.{spec.dtype}{strides}),'

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stitchcuda.compiler.capture.dependencies import memory_owners, reads
-from stitchcuda.compiler.capture.op_graph import Node, OpGraph
+from stitchcuda.compiler.capture.op_graph import Node, OpGraph, contiguous_strides
 from stitchcuda.compiler.printing.idioms import expression, literal
 from stitchcuda.compiler.printing.statement_order import KernelCall, Unit, relevant_strides, specs_by_name
 from stitchcuda.compiler.printing.variables import Variables, in_place, state_expression
@@ -160,19 +160,9 @@ def kernel_title(call: KernelCall) -> str:
 
 def _allocation(spec: TensorSpec) -> str:
     shape = f"({', '.join(map(str, spec.shape))}{',' if len(spec.shape) == 1 else ''})"
-    if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous(spec.shape)):
+    if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous_strides(spec.shape)):
         return f"torch.empty({shape}, dtype=torch.{spec.dtype}, device=device)"
     return f"torch.empty_strided({shape}, {spec.strides}, dtype=torch.{spec.dtype}, device=device)"
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns row-major strides in elements, as torch gives them (a size of 0 counts as 1)."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return tuple(strides)
 
 
 def _bytes(spec: TensorSpec) -> int:

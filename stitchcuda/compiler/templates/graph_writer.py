@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stitchcuda.compiler.capture.op_graph import Arg, Node, OpGraph, ValueRef
-from stitchcuda.compiler.printing.forward_body import contiguous
+from stitchcuda.compiler.capture.op_graph import Arg, Node, OpGraph, ValueRef, contiguous_strides
 from stitchcuda.state import TensorSpec
 
 
@@ -38,9 +37,8 @@ class GraphWriter:
         argument. `name`: of the result, which may be that of a node left out."""
         assert self.place is not None
         shape = tuple(shape)
-        result = TensorSpec(
-            name=name or self.name(op.split(".")[1]), shape=shape, dtype=dtype, strides=strides or contiguous(shape)
-        )
+        strides = strides or contiguous_strides(shape)
+        result = TensorSpec(name=name or self.name(op.split(".")[1]), shape=shape, dtype=dtype, strides=strides)
         first = next(arg.name for arg in args if isinstance(arg, TensorSpec)) if view else None
         self.nodes.append(Node(
             name=result.name, op=op, args=tuple(map(_reference, args)), outputs=(result,), scope=self.place.scope,

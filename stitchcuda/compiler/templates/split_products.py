@@ -19,9 +19,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from stitchcuda.compiler.capture.dependencies import base_name, writes
-from stitchcuda.compiler.capture.op_graph import Literal_, Node, OpGraph, Preparation, StateTensor, ValueRef
+from stitchcuda.compiler.capture.op_graph import (
+    Literal_,
+    Node,
+    OpGraph,
+    Preparation,
+    StateTensor,
+    ValueRef,
+    contiguous_strides,
+)
 from stitchcuda.compiler.lower.value_flow import Flow
-from stitchcuda.compiler.printing.forward_body import contiguous
 from stitchcuda.compiler.templates.graph_writer import GraphWriter
 from stitchcuda.state import DeviceFacts, TensorSpec
 
@@ -84,6 +91,11 @@ def gaining(products: Sequence[Product], device: DeviceFacts) -> tuple[Product, 
     return tuple(filter(gains, products))
 
 
+def split_gaining(graph: OpGraph, device: DeviceFacts) -> OpGraph:
+    """Returns the graph with all products split that gain by it; the same graph if it was rewritten before."""
+    return graph if graph.prepared else split_products(graph, gaining(find_products(graph), device))
+
+
 def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
     """Returns the graph with these products in three parts each. An input that several read is split once; so is a weight."""
     chosen = {product.node.name: product for product in products}
@@ -115,7 +127,7 @@ def _prepared_weight(writer: GraphWriter, weight: StateTensor) -> tuple[StateTen
 
     def prepared(suffix: str, shape: tuple[int, ...], dtype: str) -> StateTensor:
         name = writer.name(f"{weight.spec.name}_{suffix}")
-        spec = TensorSpec(name=name, shape=shape, dtype=dtype, strides=contiguous(shape))
+        spec = TensorSpec(name=name, shape=shape, dtype=dtype, strides=contiguous_strides(shape))
         return StateTensor(spec=spec, key=f"{weight.key}_{suffix}", kind="prepared")
 
     return prepared("parts", (columns, 3 * length), "float16"), prepared("scale", (columns,), "float32")
