@@ -3,6 +3,6 @@
 A template replaces nodes by other nodes of torch's operators, before the graph is cut into regions. So what it adds is fused
 with its neighbours, costed, printed and verified like everything else.
 
-    templates/split_products.py  an fp32 product as one of fp16 with three times the length
-    templates/graph_writer.py    makes the new nodes
+    compiler/templates/split_products.py  an fp32 product as one of fp16 with three times the length
+    compiler/templates/graph_writer.py    makes the new nodes
 """
