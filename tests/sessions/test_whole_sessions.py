@@ -75,8 +75,8 @@ def test_a_session_goes_on_with_the_graph_that_it_rewrote(tmp_path: Path, monkey
     for module in (builtin, split_products):
         monkeypatch.setattr(module, "gaining", lambda products, device: tuple(products))
     monkeypatch.setattr(builtin, "WORTH", -1e9)
-    module = nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 96), nn.GELU(), nn.Linear(96, 48)).requires_grad_(False)
-    session = optimize(module, (torch.randn(16, 48),), device="sim", workspace=tmp_path / "w")
+    layers = nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 96), nn.GELU(), nn.Linear(96, 48)).requires_grad_(False)
+    session = optimize(layers, (torch.randn(16, 48),), device="sim", workspace=tmp_path / "w")
     state, outcome = session.state(), session.outcome()
     assert outcome.accepted
     assert builtin.SPLIT_PRODUCTS in state["tasks_kept"]
