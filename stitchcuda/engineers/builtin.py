@@ -12,6 +12,7 @@ Where to look next: `compiler/regions/cost.py` (predicted savings), `compiler/co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -210,7 +211,7 @@ def _rewrite_task(brief: Brief, predict: Predict) -> Task | None:
     or kept, if a region's kernel was kept before, or if nothing is gained."""
     device, settings = brief.baseline.device, brief.settings
     tried = any(attempt.task == SPLIT_PRODUCTS for attempt in brief.history)
-    if tried or brief.graph.prepared or settings.precision != "reference" or settings.policy == "strict":
+    if tried or brief.graph.rewritten or settings.precision != "reference" or settings.policy == "strict":
         return None
     products = gaining(find_products(brief.graph), device)
     if not products or any(region.id in brief.kept for region in brief.regions):
@@ -221,7 +222,7 @@ def _rewrite_task(brief: Brief, predict: Predict) -> Task | None:
     saving = predict(brief.graph, brief.regions, brief.kept, device) - predict(graph, regions, stitched, device)
     if saving < WORTH * brief.baseline.predicted_ms:
         return None
-    flops = sum(2 * product.sizes[0] * product.sizes[1] * product.sizes[2] for product in products)
+    flops = sum(2 * math.prod(product.sizes) for product in products)
     return Task(
         id=SPLIT_PRODUCTS, kind="graph", title="fp32 products in three fp16 parts", regions=stitched, predicted_ms=saving,
         why=f"{counted(len(products), 'product')} of {flops / 1e9:.1f} Gflop run in three fp16 parts, on tensor cores.",

@@ -128,7 +128,8 @@ def evaluate(graph: OpGraph, module: nn.Module, args: tuple[torch.Tensor, ...]) 
             raise LookupError(f"the test has no tensor {entry.key}")
         live[entry.spec.name] = tensors[entry.key].detach().clone()
     for made in graph.prepared:
-        live |= dict(zip(made.results, getattr(prelude, made.function)(live[made.source]), strict=True))
+        results = getattr(prelude, made.function)(live[made.source], **dict(made.options))
+        live |= dict(zip(made.results, results, strict=True))
     values, flow = Values(), Flow(graph)
     values.before = {name: tensor.clone() for name, tensor in live.items()}
     many: dict[str, Any] = {}

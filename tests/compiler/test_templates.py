@@ -19,7 +19,8 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions.cost import program_ms
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.compiler.templates.split_products import HALF_PRODUCT, find_products, gaining, split_products
+from stitchcuda.compiler.templates import split_products as template
+from stitchcuda.compiler.templates.split_products import find_products, gaining, split_products
 from stitchcuda.verify.program import simulated_device
 from tests.compiler.eager import captured, compare, evaluate
 from tests.compiler.pipeline import load
@@ -65,7 +66,7 @@ def test_products_are_split_and_shared_parts_made_once(tmp_path: Path) -> None:
     module, x = Layers().requires_grad_(False), torch.randn(3, 5, 24)
     graph = rewritten(module, x)
     operators = [node.op for node in graph.nodes]
-    assert operators.count(HALF_PRODUCT) == 5
+    assert operators.count("aten.mm.dtype") == 5
     assert "aten.linear.default" not in operators
     assert operators.count("aten.cat.default") == 3  # x, what the first last() reads, what the second does
     assert [made.source for made in graph.prepared] == ["p_first_weight", "p_gate_weight", "p_last_weight"]
@@ -142,6 +143,34 @@ def test_special_values_give_what_fp32_gives(value: float) -> None:
     x[4, :] = 1e30 if large else value
     weight[1, 3] = 1.0 if large else value
     torch.testing.assert_close(by_nodes(x, weight), x @ weight.T, equal_nan=True, rtol=1e-5, atol=1e-5)
+
+
+def test_long_products_are_sums_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template, "LENGTH", 16)
+    module, x = nn.Linear(48, 10).requires_grad_(False), torch.randn(2, 7, 48)
+    graph = rewritten(module, x)
+    assert [node.op for node in graph.nodes].count("aten.bmm.dtype") == 1
+    truth = copy.deepcopy(module).double()(x.double())
+    assert off(program(graph, module, tmp_path)(x), truth) < 2 * off(module(x), truth) + 1e-8
+    monkeypatch.setattr(template, "LENGTH", 3)  # 16 pieces are not enough
+    assert not find_products(captured(nn.Linear(97, 4), torch.randn(2, 97)))
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 3)])
+def test_products_of_what_is_computed(tmp_path: Path, leading: tuple[int, ...]) -> None:
+    """Attention's, with a transposed right operand and one that is not."""
+
+    class Attention(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return (q @ k.transpose(-2, -1)).softmax(-1) @ v
+
+    module, given = Attention(), [torch.randn(*leading, size, 8) for size in (5, 9, 9)]
+    graph = rewritten(module, *given)
+    assert sum(node.op.endswith("mm.dtype") for node in graph.nodes) == 2
+    truth = module(*(x.double() for x in given))
+    assert off(program(graph, module, tmp_path)(*given), truth) < 3 * off(module(*given), truth) + 1e-8
+    kinds = [region.kind for region in partition(graph)]
+    assert kinds.count("library") == 2
 
 
 def test_only_what_gains_is_split() -> None:

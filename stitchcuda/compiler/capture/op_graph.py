@@ -119,6 +119,7 @@ class Preparation(Record):
     function: str
     source: str
     results: tuple[str, ...]  # values of graph.state, of the kind "prepared"
+    options: tuple[tuple[str, int], ...] = ()  # arguments of the function by name
 
 
 class OpGraph(Record):
@@ -137,7 +138,8 @@ class OpGraph(Record):
     nodes: tuple[Node, ...]
     outputs: _Structure
     mutations: tuple[Mutation, ...] = ()
-    prepared: tuple[Preparation, ...] = ()  # in graphs that `compiler/templates` has rewritten
+    rewritten: bool = False  # by `compiler/templates`
+    prepared: tuple[Preparation, ...] = ()  # in rewritten graphs
     training: bool = False
     mode_matters: bool = False  # holds batch norm, dropout, ...: the other mode would compute something else
     init_signature: str = ""  # of the reference's constructor, for the program's docstring

@@ -64,7 +64,9 @@ def prepared_table(graph: OpGraph) -> list[str]:
     rows = []
     for made in graph.prepared:
         names = ", ".join(f'"{keys[result].rpartition(".")[2]}"' for result in made.results)
-        rows.append(f'("{keys[made.source]}", {made.function}, ({names}{"," if len(made.results) == 1 else ""})),')
+        options = "".join(f", {name}={value}" for name, value in made.options)
+        make = f"functools.partial({made.function}{options})" if options else made.function
+        rows.append(f'("{keys[made.source]}", {make}, ({names}{"," if len(made.results) == 1 else ""})),')
     return [_table("PREPARED", rows, "a parameter's key, what makes others of it, their names beside it")] if rows else []
 
 

@@ -110,16 +110,17 @@ def distinct(tensor: Tensor) -> Tensor:
     return tensor.as_strided(sizes, tensor.stride())
 
 
-def split_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """[N, K] fp32 as [N, 3K] fp16 (high, low and high parts of each row, scaled by a power of two), and what undoes the scales.
-    Infinities and NaN are in the last part only."""
+def split_weight(weight: Tensor, pieces: int = 1) -> tuple[Tensor, Tensor]:
+    """[N, K] fp32 as [N, 3K] fp16 (high, low and high parts of each piece of a row, scaled by a power of two), and [N, 1] that
+    undoes the scales. Infinities and NaN are in the last part only."""
     largest = weight.abs().amax(-1, keepdim=True).clamp(2.0**-100, 2.0**126)
     scale = torch.exp2(3.0 - torch.floor(torch.log2(largest)))
     scaled = weight * scale
     high = scaled.half()
     finite = high.float().isfinite()
     low = torch.where(finite, scaled - high.float(), 0.0).half()
-    return torch.cat([torch.where(finite, high, 0.0), low, high], -1), scale.reciprocal()[:, 0]
+    parts = [part.view(len(weight), pieces, -1) for part in (torch.where(finite, high, 0.0), low, high)]
+    return torch.cat(parts, -1).flatten(1), scale.reciprocal()
 
 
 class Prepared:

@@ -171,7 +171,8 @@ def _times(count: int) -> str:
 
 def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], code: Sequence[str]) -> str:
     constants = any(is_constant(entry) for entry in graph.state)
-    plain = {"import functools": bool(stitches), "import json": constants, "import math": bool(graph.state)}
+    options = any(made.options for made in graph.prepared)
+    plain = {"import functools": bool(stitches) or options, "import json": constants, "import math": bool(graph.state)}
     plain |= {"import os": bool(stitches), "import shutil": bool(stitches)}
     plain["import copy"] = any("copy.deepcopy" in line for line in code)
     calls, tables = bool(stitches) or "cuda_graph" in host or bool(graph.prepared), bool(graph.inputs or graph.state)

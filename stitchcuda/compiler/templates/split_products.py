@@ -1,20 +1,21 @@
 """Rewrites an fp32 product as one product of fp16 matrices with three times the length: as exact, on tensor cores.
 
-Rows of both operands are scaled by powers of two (largest element in [8, 16)) and split: high = fp16(a), low = fp16(a - high).
-Of the four products of parts three matter:
+Rows of x [M, K] and columns of y [K, N] are scaled by powers of two (largest element in [8, 16)) and split: high = fp16(a),
+low = fp16(a - high). Of the four products of parts three matter:
 
-    x · wᵀ = [low | high | high] of x  ·  [high | low | high] of w, transposed, in fp16 with fp32 sums
+    x · y = [low | high | high] of x  ·  [high | low | high] of y, one below the other, in fp16 with fp32 sums
 
-and then both scales are undone. The error is 1.2 to 6 times fp32's own for lengths up to 8192 (H200, torch 2.11; the verifier
-allows ten times). Beyond, fp32 sums of so many terms in tensor cores are off by more, and the product stays as it is.
+and then both scales are undone. The error is 1.2 to 4.3 times fp32's own for K up to 4096 (H200, torch 2.11; the verifier
+allows ten times). fp32 sums of more terms in tensor cores are off by more: longer products are sums of several, added in fp32.
 Infinities and NaN give what fp32 gives: low parts meet only finite ones. Weights are split once (`split_weight` in
-`compiler/printing/prelude.py`); the other operand by nodes that fuse with their neighbours.
+`compiler/printing/prelude.py`), what is computed in each call by nodes that fuse with their neighbours.
 
 Where to look next: `compiler/regions/cost.py` (predicts what it gains), `compiler/printing/program.py` (prints the graph).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -32,26 +33,38 @@ from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.templates.graph_writer import GraphWriter
 from stitchcuda.state import DeviceFacts, TensorSpec
 
-HALF_PRODUCT = "aten.mm.dtype"
-MOST_LENGTH = 8192
+LENGTH = 4096                              # the most terms that tensor cores add up
+MOST_PIECES = 16
 _LEAST, _MOST = 2.0**-100, 2.0**126        # largest elements of a row between which its scale follows them
 _FLOAT, _HALF = Literal_(kind="dtype", text="float32"), Literal_(kind="dtype", text="float16")
+Parts = tuple[TensorSpec, TensorSpec]      # of rows [..., R, K]: parts [..., R, 3K] in fp16, what undoes the scales [..., R, 1]
 
 
 @dataclass(frozen=True)
 class Product:
-    """An fp32 linear layer of the graph: its node, input [..., K], weight [N, K] (state), and bias [N]."""
+    """An fp32 product of the graph: left [..., M, K] by right [..., K, N], with the same leading sizes, and a bias [N].
+    `weight`: it is a linear layer, and right is this parameter [N, K], transposed."""
 
     node: Node
-    source: TensorSpec
-    weight: StateTensor
-    bias: TensorSpec | None
+    left: TensorSpec
+    right: TensorSpec
+    weight: StateTensor | None = None
+    bias: TensorSpec | None = None
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """M, N and K."""
-        columns, length = self.weight.spec.shape
-        return self.source.elements // length, columns, length
+    def sizes(self) -> tuple[int, int, int, int]:
+        """The number of products (1 for a linear layer), M, N and K."""
+        length = self.left.shape[-1]
+        columns = self.node.outputs[0].shape[-1]
+        count = 1 if self.weight else math.prod(self.left.shape[:-2])
+        return count, self.left.elements // max(length * count, 1), columns, length
+
+    @property
+    def pieces(self) -> int:
+        """How many sums a product is the sum of; 0 where there is no fitting number."""
+        length = self.left.shape[-1]
+        least = -(-length // LENGTH)
+        return next((count for count in range(least, MOST_PIECES + 1) if length % count == 0), 0)
 
 
 def find_products(graph: OpGraph) -> tuple[Product, ...]:
@@ -61,16 +74,22 @@ def find_products(graph: OpGraph) -> tuple[Product, ...]:
     written = {value for node in graph.nodes for value in writes(node)}
     found = []
     for node in graph.nodes:
-        if base_name(node.op) != "linear" or node.kwargs or not all(isinstance(arg, ValueRef) for arg in node.args[:2]):
+        base = base_name(node.op)
+        if base not in ("linear", "matmul", "bmm", "mm") or node.kwargs or not node.op.endswith(".default"):
             continue
-        source, weight = (flow.specs[arg.value] for arg in node.args[:2] if isinstance(arg, ValueRef))
-        bias = node.args[2] if len(node.args) > 2 else None
-        entry = state.get(weight.name)
-        if entry is None or weight.name in written or len(weight.shape) != 2 or not 0 < weight.shape[1] <= MOST_LENGTH:
+        given = [flow.specs[arg.value] for arg in node.args if isinstance(arg, ValueRef)]
+        if {spec.dtype for spec in (*given, *node.outputs)} != {"float32"} or not all(spec.elements for spec in given):
             continue
-        if {source.dtype, weight.dtype, node.outputs[0].dtype} != {"float32"} or not source.elements:
-            continue
-        found.append(Product(node, source, entry, flow.specs[bias.value] if isinstance(bias, ValueRef) else None))
+        left, right = given[:2]
+        if base == "linear":
+            weight = state.get(right.name)
+            made = Product(node, left, right, weight, given[2] if len(given) > 2 else None)
+            fits = weight is not None and right.name not in written and len(left.shape) > 1
+        else:
+            made = Product(node, left, right)
+            fits = len(left.shape) == len(right.shape) >= 2 and left.shape[:-2] == right.shape[:-2]
+        if fits and made.pieces and (made.pieces == 1 or made.sizes[0] == 1):
+            found.append(made)
     return tuple(found)
 
 
@@ -81,11 +100,14 @@ def gaining(products: Sequence[Product], device: DeviceFacts) -> tuple[Product, 
         return ()
 
     def gains(product: Product) -> bool:
-        rows, columns, length = product.sizes
-        flops, bandwidth = 2.0 * rows * columns * length, device.bandwidth_gbs * 1e3
-        before = max(flops / single, 4.0 * (rows + columns) * length / bandwidth)
-        after = max(3.0 * flops / half, 6.0 * (rows + columns) * length / bandwidth)
-        parts = 6.0 * rows * length / bandwidth + 2.0  # of its input are written first, by a kernel more
+        count, rows, columns, length = product.sizes
+        flops, bandwidth = 2.0 * count * rows * columns * length, device.bandwidth_gbs * 1e3
+        left, right = count * rows * length, count * columns * length
+        result = count * rows * columns
+        before = max(flops / single, 4.0 * (left + right + result) / bandwidth)
+        after = max(3.0 * flops / half, (6.0 * (left + right) + 4.0 * result * product.pieces) / bandwidth)
+        made = left if product.weight else left + right  # is written in parts first, by a kernel more
+        parts = 6.0 * made / bandwidth + 2.0
         return before > after + parts
 
     return tuple(filter(gains, products))
@@ -93,16 +115,25 @@ def gaining(products: Sequence[Product], device: DeviceFacts) -> tuple[Product, 
 
 def split_gaining(graph: OpGraph, device: DeviceFacts) -> OpGraph:
     """Returns the graph with all products split that gain by it; the same graph if it was rewritten before."""
-    return graph if graph.prepared else split_products(graph, gaining(find_products(graph), device))
+    return graph if graph.rewritten else split_products(graph, gaining(find_products(graph), device))
 
 
 def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
     """Returns the graph with these products in three parts each. An input that several read is split once; so is a weight."""
+    if not products:
+        return graph
     chosen = {product.node.name: product for product in products}
     writer = GraphWriter(graph)
     state, prepared = list(graph.state), list(graph.prepared)
-    weights: dict[str, tuple[TensorSpec, TensorSpec]] = {}
-    inputs: dict[str, tuple[TensorSpec, TensorSpec]] = {}
+    weights: dict[str, Parts] = {}
+    inputs: dict[tuple[str, bool, int], Parts] = {}
+
+    def parts_of(value: TensorSpec, product: Product, *, turned: bool) -> Parts:
+        key = value.name, turned, product.pieces
+        if key not in inputs:
+            inputs[key] = _split(writer, value, product.pieces, turned=turned)
+        return inputs[key]
+
     for node in graph.nodes:
         product = chosen.get(node.name)
         if product is None:
@@ -110,16 +141,20 @@ def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
             continue
         writer.place = node
         entry = product.weight
-        if entry.spec.name not in weights:
+        if entry is not None and entry.spec.name not in weights:
             made = _prepared_weight(writer, entry)
             weights[entry.spec.name] = made[0].spec, made[1].spec
             state += made
             results = tuple(part.spec.name for part in made)
-            prepared.append(Preparation(function="split_weight", source=entry.spec.name, results=results))
-        if product.source.name not in inputs:
-            inputs[product.source.name] = _split(writer, product.source)
-        _product(writer, product, inputs[product.source.name], weights[entry.spec.name])
-    return graph.model_copy(update={"nodes": tuple(writer.nodes), "state": tuple(state), "prepared": tuple(prepared)})
+            prepared.append(Preparation(
+                function="split_weight", source=entry.spec.name, results=results, options=(("pieces", product.pieces),),
+            ))  # fmt: skip
+        left = parts_of(product.left, product, turned=False)
+        right = weights[entry.spec.name] if entry is not None else parts_of(product.right, product, turned=True)
+        _product(writer, product, left, right)
+    return graph.model_copy(
+        update={"nodes": tuple(writer.nodes), "state": tuple(state), "prepared": tuple(prepared), "rewritten": True}
+    )
 
 
 def _prepared_weight(writer: GraphWriter, weight: StateTensor) -> tuple[StateTensor, StateTensor]:
@@ -130,11 +165,13 @@ def _prepared_weight(writer: GraphWriter, weight: StateTensor) -> tuple[StateTen
         spec = TensorSpec(name=name, shape=shape, dtype=dtype, strides=contiguous_strides(shape))
         return StateTensor(spec=spec, key=f"{weight.key}_{suffix}", kind="prepared")
 
-    return prepared("parts", (columns, 3 * length), "float16"), prepared("scale", (columns,), "float32")
+    return prepared("parts", (columns, 3 * length), "float16"), prepared("scale", (columns, 1), "float32")
 
 
-def _split(writer: GraphWriter, x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
-    """Returns the parts [..., 3K] of x [..., K] in fp16, and what undoes the scale of each row, [..., 1]."""
+def _split(writer: GraphWriter, x: TensorSpec, pieces: int, *, turned: bool) -> Parts:
+    """Adds the nodes that split the rows of x, or with `turned` its columns, in the order of parts for right operands then."""
+    if turned:
+        x = _turn(writer, x)
     rows, shape = (*x.shape[:-1], 1), x.shape
     size = writer.add("aten.abs.default", [x], shape, "float32")
     largest = writer.add("aten.amax.default", [size, (-1,), True], rows, "float32")
@@ -151,24 +188,55 @@ def _split(writer: GraphWriter, x: TensorSpec) -> tuple[TensorSpec, TensorSpec]:
     rest = writer.add("aten.where.ScalarOther", [finite, rest, 0.0], shape, "float32")
     low = writer.add("aten.to.dtype", [rest, _HALF], shape, "float16")
     kept = writer.add("aten.where.ScalarOther", [finite, high, 0.0], shape, "float16")
-    return writer.add("aten.cat.default", [(low, kept, high), -1], (*shape[:-1], 3 * shape[-1]), "float16"), undo
+    order: tuple[TensorSpec, ...] = (kept, low, high) if turned else (low, kept, high)
+    if pieces > 1:
+        cut = (*shape[:-1], pieces, shape[-1] // pieces)
+        order = tuple(writer.add("aten.view.default", [part, cut], cut, "float16", view=True) for part in order)
+    whole = (*order[0].shape[:-1], 3 * order[0].shape[-1])
+    return writer.add("aten.cat.default", [order, -1], whole, "float16"), undo
 
 
-def _product(
-    writer: GraphWriter, product: Product, source: tuple[TensorSpec, TensorSpec], weight: tuple[TensorSpec, TensorSpec]
-) -> None:
+def _turn(writer: GraphWriter, x: TensorSpec) -> TensorSpec:
+    """Adds a view with the last two dimensions exchanged."""
+    shape, strides = (*x.shape[:-2], x.shape[-1], x.shape[-2]), (*x.strides[:-2], x.strides[-1], x.strides[-2])
+    return writer.add("aten.transpose.int", [x, -2, -1], shape, x.dtype, strides=strides, view=True)
+
+
+def _product(writer: GraphWriter, product: Product, left: Parts, right: Parts) -> None:
     """Adds the product; its result has the name that it had."""
-    (parts, undo_row), (weight_parts, undo_column) = source, weight
-    rows, columns, length = product.sizes
-    result = product.node.outputs[0]
-    flat = writer.add("aten.view.default", [parts, (rows, 3 * length)], (rows, 3 * length), "float16", view=True)
-    turned = writer.add(
-        "aten.t.default", [weight_parts], (3 * length, columns), "float16", strides=(1, 3 * length), view=True
-    )
-    value = writer.add(HALF_PRODUCT, [flat, turned, _FLOAT], (rows, columns), "float32")
+    (parts, undo_row), (right_parts, undo_column) = left, right
+    count, rows, columns, length = product.sizes
+    pieces, result = product.pieces, product.node.outputs[0]
+    value = _multiply(writer, parts, right_parts, (count, rows, columns), pieces, length)
     value = writer.add("aten.view.default", [value, result.shape], result.shape, "float32", view=True)
-    value = writer.add("aten.mul.Tensor", [value, undo_column], result.shape, "float32")
+    value = writer.add("aten.mul.Tensor", [value, _turn(writer, undo_column)], result.shape, "float32")
     last = "" if product.bias else result.name
     value = writer.add("aten.mul.Tensor", [value, undo_row], result.shape, "float32", strides=result.strides, name=last)
     if product.bias:
         writer.add("aten.add.Tensor", [value, product.bias], result.shape, "float32", strides=result.strides, name=result.name)
+
+
+def _multiply(
+    writer: GraphWriter, left: TensorSpec, right: TensorSpec, sizes: tuple[int, int, int], pieces: int, length: int
+) -> TensorSpec:
+    """Adds the product of parts: left [..., M, 3K] by right [..., N, 3K], turned, as [count, M, N] or [M, N]."""
+    count, rows, columns = sizes
+    inner = 3 * length // pieces
+    if count == pieces == 1:
+        left = writer.add("aten.view.default", [left, (rows, inner)], (rows, inner), "float16", view=True)
+        right = writer.add("aten.view.default", [right, (columns, inner)], (columns, inner), "float16", view=True)
+        return writer.add("aten.mm.dtype", [left, _turn(writer, right), _FLOAT], (rows, columns), "float32")
+
+    def batched(value: TensorSpec, size: int) -> TensorSpec:
+        """[count · pieces, size, inner]; pieces are taken from within rows where there is one product."""
+        cut = (size, pieces, inner) if pieces > 1 else (count, size, inner)
+        value = writer.add("aten.view.default", [value, cut], cut, "float16", view=True)
+        if pieces == 1:
+            return value
+        moved, strides = (pieces, size, inner), (inner, pieces * inner, 1)
+        return writer.add("aten.transpose.int", [value, 0, 1], moved, "float16", strides=strides, view=True)
+
+    shape = (pieces if pieces > 1 else count, rows, columns)
+    factors = batched(left, rows), _turn(writer, batched(right, columns))
+    value = writer.add("aten.bmm.dtype", [*factors, _FLOAT], shape, "float32")
+    return value if pieces == 1 else writer.add("aten.sum.dim_IntList", [value, (0,)], (rows, columns), "float32")
