@@ -1,4 +1,4 @@
-"""Sixty programs of two authors: recorded judges agree with what they expect, and begging changes nothing that a judge reads."""
+"""Sixty programs of two authors: recorded judges agree with what they expect; begging changes nothing that a judge reads."""
 
 from __future__ import annotations
 
