@@ -25,6 +25,7 @@ Status = Literal["running", "parked", "done", "nothing_to_do", "failed"]
 Role = Literal["planner", "coder", "verifier"]
 Stage = Literal["start", "model"]
 Approval = Literal["plan", "code"]
+Effort = Literal["low", "medium"]
 Result = Literal["kept", "correct", "wrong", "not built"]
 Digest = Annotated[str, "sha256"]
 
@@ -81,6 +82,7 @@ class Settings(Record):
     base_url: str | None = None
     from_scratch: bool = False             # False: a chat model starts from the built-in engineer's verified program
     candidates: int = 1                    # drafts in each step
+    effort: Effort = "medium"              # of the built-in engineer; "low": operators keep the form that the reference has
     approve: tuple[Approval, ...] = ()     # what a person has to approve
     target: Target = "sim"
     predict_for: str | None = None         # GPU whose nominal figures the simulator predicts with: "h200" (None), "a100", …

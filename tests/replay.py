@@ -46,6 +46,7 @@ class Recording:
 
     def __init__(self, path: Path) -> None:
         self.data: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        self.data["session"]["settings"].setdefault("effort", "low")  # recorded before there was another
         self.record = SessionRecord.model_validate(self.data["session"])
         self.baseline = Baseline.model_validate(self.data["baseline"])
         self._evidence: dict[str, Evidence] = {}  # by the name of a program's folder

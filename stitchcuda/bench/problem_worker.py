@@ -28,7 +28,7 @@ _MOST_TOLD = 3                             # attempts
 _ALONE = 137                               # the exit code when nobody waits any more
 _PASSED_ON = (
     "model", "roles", "options", "base_url", "from_scratch", "candidates", "predict_for", "goal", "budget_usd", "max_tokens",
-    "max_gpu_s", "max_attempts", "max_minutes", "policy", "precision", "gpu_memory_gb", "time_baselines",
+    "max_gpu_s", "max_attempts", "max_minutes", "policy", "precision", "effort", "gpu_memory_gb", "time_baselines",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from stitchcuda.cli import sessions as session_commands
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, report_errors
 from stitchcuda.cli.model_flags import choose_model, model_options, models_by_role
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.state import Approval, Policy, Precision
+from stitchcuda.state import Approval, Effort, Policy, Precision
 
 app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
 
@@ -46,6 +46,9 @@ _USD = typer.Option("--budget-usd", min=0, help="Most to spend on models whose p
 _ATTEMPTS = typer.Option("--max-attempts", min=1, help="Most programs to try.")
 _POLICY = "stitched: torch's operators may remain; strict: none may compute, products only by cuBLASLt and cuDNN from own C++."
 PolicyOption = Annotated[Policy, typer.Option("--policy", help=_POLICY)]
+EffortOption = Annotated[
+    Effort, typer.Option("--effort", help="Of the built-in engineer; low: operators keep the reference's form.")
+]
 PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
 
 
@@ -85,7 +88,7 @@ def optimize(
     max_minutes: Minutes = None, gpu_memory_gb: GpuMemory = None,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also time a CUDA graph and torch.compile (minutes).")] = False,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Also look for memory errors with compute-sanitizer.")] = False,
-    policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
+    policy: PolicyOption = "stitched", precision: PrecisionOption = "reference", effort: EffortOption = "medium",
     as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
@@ -106,7 +109,7 @@ def optimize(
             predict_for=predict_for, goal=goal, session=session, workspace=place(workspace, checkpoint, create=True),
             budget_usd=budget_usd, max_tokens=max_tokens, max_gpu_s=max_gpu_s, max_attempts=max_attempts,
             max_minutes=max_minutes, gpu_memory_gb=gpu_memory_gb, time_baselines=baselines, sanitize=sanitize,
-            policy=policy, precision=precision, on_event=view, progress=False,
+            policy=policy, precision=precision, effort=effort, on_event=view, progress=False,
         )  # fmt: skip
     return finish(done, as_json)
 

@@ -17,7 +17,7 @@ import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
 from stitchcuda.errors import BadInput
-from stitchcuda.state import Policy, Precision
+from stitchcuda.state import Effort, Policy, Precision
 
 app = typer.Typer(**FORM, help="Runs whole benchmarks, judges programs that exist, and makes tables of the results.")
 
@@ -56,6 +56,7 @@ def run(
     gpu_memory_gb: GpuMemory = None,
     policy: Annotated[Policy, typer.Option("--policy", help="As for optimize.")] = "stitched",
     precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
+    effort: Annotated[Effort, typer.Option("--effort", help="As for optimize.")] = "medium",
     as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Optimises every problem. Exit code 0: each has a result, 1: some have none, 2: bad input."""
@@ -78,7 +79,8 @@ def run(
     settings = check_settings({
         "model": chosen, "roles": {role: tuple(models) for role, models in roles.items()}, "base_url": base_url,
         "target": target, "budget_usd": budget_usd, "max_attempts": max_attempts, "max_minutes": max_minutes, "policy": policy,
-        "precision": precision, "gpu_memory_gb": gpu_memory_gb, "time_baselines": baselines is not False and target == "cuda",
+        "precision": precision, "effort": effort, "gpu_memory_gb": gpu_memory_gb,
+        "time_baselines": baselines is not False and target == "cuda",
     })  # fmt: skip
     check_models(settings)
     problems = read_problems(source, path, out / "references", levels=level or (), ids=ids)

@@ -211,7 +211,8 @@ def _rewrite_task(brief: Brief, predict: Predict) -> Task | None:
     or kept, if a region's kernel was kept before, or if nothing is gained."""
     device, settings = brief.baseline.device, brief.settings
     tried = any(attempt.task == SPLIT_PRODUCTS for attempt in brief.history)
-    if tried or brief.graph.rewritten or settings.precision != "reference" or settings.policy == "strict":
+    wanted = settings.effort != "low" and settings.precision == "reference" and settings.policy != "strict"
+    if tried or brief.graph.rewritten or not wanted:
         return None
     products = gaining(find_products(brief.graph), device)
     if not products or any(region.id in brief.kept for region in brief.regions):

@@ -14,7 +14,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from stitchcuda.errors import BadInput
-from stitchcuda.state import Approval, Policy, Precision, Role, State
+from stitchcuda.state import Approval, Effort, Policy, Precision, Role, State
 
 
 class RequestedSettings(TypedDict, total=False):
@@ -32,6 +32,7 @@ class RequestedSettings(TypedDict, total=False):
     goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
     policy: Annotated[Policy, Field(description="stitched: torch's operators may remain", default="stitched")]
     precision: Annotated[Precision, Field(description="what the program may compute in", default="reference")]
+    effort: Annotated[Effort, Field(description="of the built-in engineer: low or medium", default="medium")]
     budget_usd: Annotated[float, Field(description="most to spend on models whose price is known", default=5.0)]
     max_tokens: Annotated[int | None, Field(description="most tokens to read and write", default=None)]
     max_gpu_s: Annotated[float | None, Field(description="most seconds on the GPU", default=None)]

@@ -18,7 +18,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
 from stitchcuda.sessions.outcome import Outcome, ended, outcome_of
-from stitchcuda.state import Approval, Attempt, Call, Plan, Policy, Precision, Review, Role, Settings, State, Status, lineage
+from stitchcuda.state import (
+    Approval,
+    Attempt,
+    Call,
+    Effort,
+    Plan,
+    Policy,
+    Precision,
+    Review,
+    Role,
+    Settings,
+    State,
+    Status,
+    lineage,
+)
 from stitchcuda.store import SessionRecord, Workspace, materialise
 from stitchcuda.store.checkpoints import Checkpoints, open_checkpoints
 from stitchcuda.store.serializer import disk_trouble
@@ -42,7 +56,7 @@ _RESUME = "`stitchcuda resume`"
 def optimize(
     reference: Any, example_inputs: Any = None, *, make_inputs: Callable[[], Any] | None = None,
     session: str | None = None, workspace: Place = None, device: str = "auto", predict_for: str | None = None,
-    policy: Policy = "stitched", precision: Precision = "reference", goal: float | None = None,
+    policy: Policy = "stitched", precision: Precision = "reference", effort: Effort = "medium", goal: float | None = None,
     model: str = "builtin", roles: Mapping[Role, Sequence[str]] | None = None, base_url: str | None = None,
     options: Mapping[str, bool | int | float | str] | None = None, engineer: Engineer | None = None,
     from_scratch: bool = False, candidates: int = 1, approve: Sequence[Approval] = (),
@@ -60,7 +74,8 @@ def optimize(
     `session` is the session's name (default: the reference's, numbered); `workspace` is its folder (default:
     STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one that `model` names; `roles` gives single roles
     other chat models, and `options`, such as temperature, are for all of them. A chat model goes on from what the built-in
-    engineer has verified, unless `from_scratch`. `candidates` is the number of drafts per step.
+    engineer has verified, unless `from_scratch`. `candidates` is the number of drafts per step. With `effort` "low" the
+    built-in engineer leaves operators in the form that the reference has.
     On the simulator, predictions are for the GPU that `predict_for` names ("h100", "a100", "l4", …; default an H200). With
     `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` gets an answer.
     On a GPU, `gpu_memory_gb` is the most memory that checks take of it, and the report times a CUDA graph and torch.compile
@@ -79,7 +94,7 @@ def optimize(
         "options": dict(options or {}), "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates,
         "approve": tuple(approve), "predict_for": predict_for, "goal": goal, "budget_usd": budget_usd,
         "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts, "max_minutes": max_minutes,
-        "policy": policy, "precision": precision, "gpu_memory_gb": gpu_memory_gb,
+        "policy": policy, "precision": precision, "effort": effort, "gpu_memory_gb": gpu_memory_gb,
         "time_baselines": time_baselines, "sanitize": sanitize,
     }  # fmt: skip
     if make_inputs is not None and (example_inputs is not None or not callable(make_inputs)):
