@@ -132,7 +132,8 @@ OURS = {
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
     "--port": "train reward serve", "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run",
-    "--reference": "verify", "--references": "bench verify", "--store": "train reward serve", "--test-percent": "train data",
+    "--reference": "verify", "--references": "bench verify", "--store": "train reward serve", "--tasks": "train reward serve",
+    "--test-percent": "train data",
     "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
@@ -231,7 +232,7 @@ REQUIREMENTS = {                           # as pip is given them, and the extra
     "apache-tvm-ffi[cpp]": "dependencies", "torch>=2.8": "dependencies",
     "nvidia-cuda-nvdisasm": "toolkit", "nvidia-cuda-cuobjdump": "toolkit",
 }  # fmt: skip
-EXTRAS = {"bench", "docs", "documents", "postgres", "profile", "service", "toolkit", "training"}
+EXTRAS = {"bench", "docs", "documents", "openenv", "postgres", "profile", "service", "toolkit", "training"}
 
 
 def called(name: str) -> set[str]:

@@ -60,6 +60,10 @@ class RewardClient:
             answer = self._ask(f"/jobs/{urllib.parse.quote(answer['id'])}?wait={_WAIT_S:.0f}", None, until)
         return answer
 
+    def health(self) -> dict[str, Any]:
+        """Returns what the service can do: "environment" and "rewards". Raises `RewardRefused`, `TimeoutError`."""
+        return self._ask("/healthz", None, time.monotonic() + self.patience_s)
+
     def _ask(self, path: str, body: bytes | None, until: float) -> dict[str, Any]:
         pause = _FIRST_PAUSE_S
         while True:

@@ -30,7 +30,7 @@ TRIES = 3                                  # of a job, while each fails for no f
 _PAUSE_S = 2.0                             # before the second try; before the third twice as long
 _TICK_S = 0.5                              # for jobs whose pause is over
 _MOST_FILES, _MOST_BYTES = 200, 8 * 2**20
-_NAME = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*")
+FILE_NAME = re.compile(r"(?=.{1,200}\Z)\w[\w.-]*(/\w[\w.-]*)*")
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG)
 
 
@@ -144,7 +144,7 @@ def place(program: str | dict[str, str], folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files = {"program.py": program} if isinstance(program, str) else program
-    if wrong := next((name for name in files if not _NAME.fullmatch(name)), None):
+    if wrong := next((name for name in files if not FILE_NAME.fullmatch(name)), None):
         raise BadInput(f"the program names a file {wrong[:80]!a}: names are relative, of letters, digits, dots and dashes")
     if len(files) > _MOST_FILES or sum(map(len, files.values())) > _MOST_BYTES:
         raise BadInput(f"the program has over {_MOST_FILES} files or {_MOST_BYTES >> 20} MiB")

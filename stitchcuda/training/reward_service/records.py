@@ -20,7 +20,7 @@ Kind = Literal["", "no_program", "build", "run", "wrong", "refused", "not_judged
 """Why a job did not end in "ok". Of candidates: "no_program": no text with class ModelNew; "build"; "run": it raised, crashed
 or used too much; "wrong": an output is; "refused": what it is made of (no kernel of its own, tampering, policy); "not_judged":
 this device cannot run it. Of "infra_error": "task": its reference breaks; "unavailable": all tries failed."""
-_HALVES = "[\ud800-\udfff]"
+HALVES = re.compile("[\ud800-\udfff]")
 UNFINISHED: tuple[State, ...] = ("queued", "running")
 
 
@@ -54,8 +54,8 @@ class JobRequest(Record):
     def _without_half_characters(cls, given: Any) -> Any:
         """Halves of surrogate pairs become NULs: what is no text is a program that is refused, not a request that is."""
         if isinstance(given, dict):
-            return {re.sub(_HALVES, "\0", name): cls._without_half_characters(text) for name, text in given.items()}
-        return re.sub(_HALVES, "\0", given) if isinstance(given, str) else given
+            return {HALVES.sub("\0", name): cls._without_half_characters(text) for name, text in given.items()}
+        return HALVES.sub("\0", given) if isinstance(given, str) else given
 
 
 class JobSeconds(Record):

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 
@@ -40,7 +40,7 @@ def trl_reward(
         loop, tasks = asyncio.get_running_loop(), columns[task_column]
         with ThreadPoolExecutor(max(1, min(len(completions), _AT_ONCE))) as threads:
             answers = await asyncio.gather(*(
-                loop.run_in_executor(threads, _judged, client, task, program_in(completion), schema)
+                loop.run_in_executor(threads, ask_for_reward, client, task, program_in(completion), schema)
                 for task, completion in zip(tasks, completions, strict=True)
             ))  # fmt: skip
         if log_extra := columns.get("log_extra"):
@@ -64,7 +64,7 @@ def compute_score(
     client = RewardClient(
         url or os.environ["STITCHCUDA_REWARD_URL"], token or os.environ.get("STITCHCUDA_REWARD_TOKEN"), patience_s=patience_s
     )
-    answer = _judged(client, (extra_info or {}).get("task") or ground_truth, program_in(solution_str), schema)
+    answer = ask_for_reward(client, (extra_info or {}).get("task") or ground_truth, program_in(solution_str), schema)
     reward = answer["reward"]
     return {
         "score": 0.0 if reward is None else float(reward), "judged": float(reward is not None),
@@ -72,7 +72,13 @@ def compute_score(
     }  # fmt: skip
 
 
-def _judged(client: RewardClient, task: str, program: str, schema: str) -> dict[str, Any]:
+class AsksRewards(Protocol):
+    """What is needed of a `RewardClient`."""
+
+    def judge(self, task: str, program: str | Mapping[str, str], *, schema: str) -> dict[str, Any]: ...
+
+
+def ask_for_reward(client: AsksRewards, task: str, program: str | Mapping[str, str], schema: str) -> dict[str, Any]:
     """The answer, or one without a reward where the service gives none: an exception would end the training."""
     try:
         return client.judge(task, program, schema=schema)
