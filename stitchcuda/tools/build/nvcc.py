@@ -84,9 +84,9 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     """Builds every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are in the result's `log`.
 
     `link=False` makes cubins only; `link=True` makes the libraries that the program loads. Torch extensions are left out.
-    Without a toolkit, or without other CUDA sources in files of their own, the result is `ok` with the reason in `skipped`. `machine`:
-    adds a line on each kernel's machine code, and the fingerprint of the sources. Raises `Unavailable` where nothing can be
-    built or cached, `BadInput` for an `arch` that does not exist.
+    Without a toolkit, or without other CUDA sources in files of their own, the result is `ok` with the reason in `skipped`.
+    `machine`: adds a line on each kernel's machine code, and the fingerprint of the sources. Raises `Unavailable` where nothing
+    can be built or cached, `BadInput` for an `arch` that does not exist.
     """
     started = time.monotonic()
     program, cache = program.resolve(), cache.resolve()
