@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypedDict, Unpack
@@ -33,7 +34,7 @@ from stitchcuda.state import (
     Tier,
     TimingResult,
 )
-from stitchcuda.tools.build import nvcc
+from stitchcuda.tools.build import nvcc, program_sources
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import user_cache
 from stitchcuda.verify.client import Judge
@@ -42,6 +43,9 @@ from stitchcuda.verify.integrity.snapshot import check_readable, reading
 from stitchcuda.verify.policy import apply_policy, policy_reasons
 
 _MOST_CHARACTERS = 2000                    # of one reason or note
+_MISSING = re.compile(
+    r"(?:cannot read|fatal error:) ([^\n:]+): No such file|No such file or directory: '([^'\n]+)'|No module named '([\w.]+)'"
+)
 _ONLY_A_GPU = (
     "simulated: nothing was timed, and what only a GPU shows was not judged: work in streams that the caller does not wait "
     "for, work that goes on after a call, and programs that behave otherwise while they are timed"
@@ -131,10 +135,11 @@ class Verifier:
         self._cache, self._seeds = options.get("cache") or builds_folder(), options.get("seeds", 5)
         self._arch = device.device_facts(target).arch
         bounds = options.get("bounds")
-        self.judge = Judge(reference.resolve(), self._settings, cache=self._cache, arch=self._arch, bounds=bounds, gpu=gpu)
+        self._reference = reference.resolve()
+        self.judge = Judge(self._reference, self._settings, cache=self._cache, arch=self._arch, bounds=bounds, gpu=gpu)
 
     def verify(self, program: Path, *, policy: Policy | None = None) -> Verdict:
-        """Judges a program folder or a single file with class ModelNew. `policy`: in place of this verifier's.
+        """Judges a program folder, or a single file with class ModelNew, alone. `policy`: in place of this verifier's.
 
         Raises `BadInput` for a reference or program that cannot be used, `Unavailable` if it could not be judged.
         """
@@ -142,12 +147,15 @@ class Verifier:
         program, on_gpu = program.resolve(), self._settings.target == "cuda"
         with reading(program):
             built = nvcc.build(program, arch=self._arch, cache=self._cache, link=on_gpu)
-        if not built.ok:
+            refused = not built.ok and not program_sources.has_settings(program)  # the judge builds with the program's settings
+        if refused:
             seconds = Seconds(build=built.seconds)
             return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
         check = self.judge.verify_final(program, seeds=self._seeds)
         if not check.ok and check.tier == "compiled":
             raise NotJudged(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
+        if not check.ok and program.is_file():
+            _require_alone(program, self._reference, check.reasons)
         timing, timing_s, policy = None, 0.0, policy or self._settings.policy
         with reading(program):             # the policy reads its manifest
             hopeless = bool(policy_reasons(program, policy, check)[0])
@@ -212,6 +220,19 @@ def _may_define_model(source: Path) -> bool:
         return True
     fields = ("name", "asname", "id", "attr", "value")      # "*": an import of all names
     return any(getattr(node, field, None) in ("ModelNew", "*") for node in nodes for field in fields)
+
+
+def _require_alone(program: Path, reference: Path, reasons: Sequence[str]) -> None:
+    """Raises `BadInput` if a single file was refused because it did not find what lies beside it, other than the reference."""
+    for named, read, module in (found for reason in reasons for found in _MISSING.findall(reason)):
+        parts = Path(named or read or f"{module.replace('.', '/')}.py").parts
+        tails = (program.parent / Path(*parts[at:]) for at in range(parts[0] == "/", len(parts)))
+        needed = next((tail for tail in tails if tail.is_file() and ".." not in tail.parts and tail != reference), None)
+        if needed is not None:
+            raise BadInput(
+                f"{program} needs {needed.name}, which lies beside it, and a single file is judged alone: give a folder that "
+                "holds both, the program as model_new.py"
+            )
 
 
 def shorten(text: str) -> str:

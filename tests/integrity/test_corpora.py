@@ -36,7 +36,8 @@ REPRESENTATIVE = {                         # few kernels among them, so that few
 
 
 def slow(entry: Entry) -> bool:
-    return entry.path.is_file() and "torch.utils.cpp_extension" in entry.path.read_text()
+    source = entry.path if entry.path.is_file() else entry.path / "model_new.py"
+    return "torch.utils.cpp_extension" in source.read_text()
 
 
 def by_reference(target: Target, built_slowly: tuple[bool, ...]) -> dict[str, list[tuple[Entry, str]]]:

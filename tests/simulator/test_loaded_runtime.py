@@ -14,6 +14,7 @@ from tests.simulator.programs import CACHE, HOME
 
 KERNEL = r"""
 #include <cuda_runtime.h>
+#include <algorithm>
 __global__ void order(int* seen, int* next) { seen[blockIdx.x] = atomicAdd(next, 1); }
 extern "C" void run(int* seen, int* next, int blocks) { order<<<blocks, 1>>>(seen, next); }
 __global__ void turn(float* x) { x[threadIdx.x] = -x[threadIdx.x]; }
@@ -30,6 +31,43 @@ extern "C" int copied(const int* x, int n) {
   cudaMemcpy(&first, host, 4, cudaMemcpyDefault);
   cudaFreeHost(host);
   return first + (cudaFreeHost(&first) == cudaErrorInvalidValue ? 0 : 1000);
+}
+__constant__ int table[1000];
+__device__ int other[1000];
+__global__ void add_table(int* y) { y[threadIdx.x] += table[999 - threadIdx.x]; }
+extern "C" void by_symbol(int* x) {
+  void* address;
+  cudaMemcpyToSymbolAsync(table, x, sizeof table, 0, cudaMemcpyDeviceToDevice, nullptr);
+  cudaGetSymbolAddress(&address, other);
+  cudaMemcpyAsync(address, x, sizeof other, cudaMemcpyDeviceToDevice, nullptr);
+  add_table<<<1, 1000>>>((int*)address);
+  cudaMemcpyFromSymbolAsync(x, other, 4 * 500, 4 * 500, cudaMemcpyDeviceToDevice, nullptr);
+}
+extern "C" int from_symbol(int* x) {
+  int host[1000];
+  cudaMemcpyToSymbol(table, x, sizeof table, 0, cudaMemcpyDeviceToDevice);
+  cudaMemcpyFromSymbol(host, table, sizeof host);
+  cudaMemcpyToSymbol(table, host, sizeof host);
+  return host[999];
+}
+int plain[1000];
+extern "C" int host_symbol(int* x, int bytes) {
+  int onstack[1000];
+  if (cudaMemcpyToSymbol((const void*)onstack, x, bytes, 0, cudaMemcpyDeviceToDevice) != cudaErrorInvalidSymbol) return -2;
+  cudaMemcpyToSymbol(table, x, bytes, 0, cudaMemcpyDeviceToDevice);
+  cudaMemcpyToSymbol((const void*)plain, x, bytes, 0, cudaMemcpyDeviceToDevice);
+  int most = -1;
+  for (int i = 0; i < 1000; i++) most = std::max(most, std::max(table[i], plain[i]));
+  for (int i = 0; i < 1000; i++) plain[i] = table[i] = 7;
+  cudaMemcpyFromSymbol(x + 1000, (const void*)plain, bytes, 0, cudaMemcpyDeviceToDevice);
+  return most;
+}
+static const int squares[] = {0, 1, 4, 9};
+extern "C" int constants() {
+  int host[4];
+  void* address;
+  cudaGetSymbolAddress(&address, squares);
+  return cudaMemcpyFromSymbol(host, squares, sizeof host) == cudaSuccess ? host[3] + ((const int*)address)[2] : -1;
 }
 """
 START = """
@@ -112,6 +150,19 @@ def test_parts(counts: dict[str, int]) -> None:
 @pytest.mark.parametrize("way", ["operators", "constants", "deepcopy", "kernel", "own"])
 def test_what_a_device_does_is_not_counted(way: str, counts: dict[str, int]) -> None:
     assert counts[way] == 0
+
+
+def test_variables_of_the_device(tmp_path: Path) -> None:
+    """What the API copies between them and device memory is no host's work; host code finds no values in them."""
+    program = """
+pointer = ctypes.c_void_p(x.data_ptr())
+print(touched(lambda: kernels.by_symbol(pointer)), x[:501].tolist() == 500 * [999] + [500])
+x.copy_(torch.arange(10_000))
+print(touched(lambda: print(kernels.from_symbol(pointer))))
+print(touched(lambda: print(kernels.host_symbol(pointer, 4000))), x[1000:2000].equal(x[:1000]))
+print(kernels.host_symbol(pointer, 4000), kernels.constants())
+"""
+    assert done(program, tmp_path).splitlines() == ["0 True", "999", "4000", "-1", "0 True", "999 13"]
 
 
 def test_settings_hold_whatever_the_environment_says_later(tmp_path: Path) -> None:

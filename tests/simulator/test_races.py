@@ -55,6 +55,21 @@ RACES = {
         """__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = 1; __threadfence();
         y[threadIdx.x] = s[63 - threadIdx.x]; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
     ),
+    "readers of one warp, then a writer among them": (
+        """__global__ void k(float* y) { __shared__ float n; if (threadIdx.x == 0) n = 1; __syncwarp(); y[threadIdx.x] = n;
+        __syncwarp(); if (threadIdx.x < 2) y[threadIdx.x] += n; if (threadIdx.x == 1) n += 1; __syncwarp(); y[0] = n; }""",
+        "k<<<1, 32>>>((float*)c);", "shared memory"
+    ),
+    "readers of one warp, then a writer of another": (
+        """__global__ void k(float* y) { __shared__ float n; if (threadIdx.x == 0) n = 1; __syncthreads();
+        if (threadIdx.x < 32) y[threadIdx.x] = n; __syncwarp(); if (threadIdx.x == 0) y[0] += n;
+        if (threadIdx.x == 32) n = 2; __syncthreads(); y[0] = n; }""", "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
+    "readers of two warps, then a writer of one": (
+        """__global__ void k(float* y) { __shared__ float n; if (threadIdx.x == 0) n = 1; __syncthreads(); y[threadIdx.x] = n;
+        __syncwarp(); if (threadIdx.x == 0) n += 1; __syncthreads(); y[0] = n; }""",
+        "k<<<1, 64>>>((float*)c);", "shared memory"
+    ),
 }  # fmt: skip
 
 NONE = {
@@ -69,6 +84,22 @@ NONE = {
         """__global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = threadIdx.x; __syncwarp();
         float v = s[threadIdx.x ^ 1]; __syncwarp(); s[threadIdx.x] = v; __shfl_xor_sync(0xffffffffu, v, 1);
         y[threadIdx.x] = s[threadIdx.x ^ 1]; }""", "k<<<1, 64>>>((float*)c);"
+    ),
+    "a warp reads, then one of its lanes reads and writes": (
+        """__global__ void k(float* y) { __shared__ float n; if (threadIdx.x == 0) n = 1; __syncwarp();
+        for (int i = 0; i < 3; i++) { if (threadIdx.x % 3 < 2) y[threadIdx.x] = n; __syncwarp();
+        if (threadIdx.x == i) n += 1; __syncwarp(); } y[threadIdx.x] = n; }""", "k<<<2, 32>>>((float*)c);"
+    ),
+    "a warp reads, then its lanes add in turn": (
+        """__global__ void k(float* y) { __shared__ float n; if (threadIdx.x == 0) n = 1; __syncwarp(); y[threadIdx.x] = n;
+        __shfl_sync(0xffffffffu, 1, 0); if (threadIdx.x == 5) n += 1; __ballot_sync(0xffffffffu, 1);
+        if (threadIdx.x == 7) n += 1; __syncwarp(); y[0] = n; }""", "k<<<1, 32>>>((float*)c);"
+    ),
+    "each warp has a number of its own": (
+        """__global__ void k(float* y) { __shared__ int n[2]; int* mine = n + threadIdx.x / 32, lane = threadIdx.x % 32;
+        if (lane == 0) *mine = 0; __syncwarp(); for (int i = 0; i < 4; i++) { unsigned votes = __ballot_sync(~0u, lane > i);
+        if (lane > i) y[*mine] = lane; __syncwarp(); if (lane == 0) *mine += __popc(votes) > 0; __syncwarp(); } }""",
+        "k<<<1, 64>>>((float*)c);"
     ),
     "a volatile warp": (
         """__global__ void k(float* y) { __shared__ float all[64]; volatile float* s = all; s[threadIdx.x] = 1;

@@ -19,7 +19,7 @@ from stitchcuda.sandbox import digest_seal
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.compile import CompileUnit, compile_unit
 from stitchcuda.tools.device import toolkit
-from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary
+from stitchcuda.verify.messages.build_orders import BuildOrder, BuiltLibrary, make_order
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import Worker
@@ -332,6 +332,13 @@ def test_without_a_home_the_cache_serves_and_each_worker_says_so(forkserver: For
     assert answer.notes == [
         "the simulator's libraries are built anew in this cache: /proc/nowhere cannot be used (no such file or directory)"
     ]
+
+
+@pytest.mark.parametrize("given", ["kernels/k.cu", "{program}/kernels/k.cu", "kernels/../kernels/k.cu"])
+def test_a_source_is_named_from_the_programs_folder(program: Path, given: str) -> None:
+    named = {"sources": [given.format(program=program)]}
+    ordered = make_order("k", "torch", named, program, skip=False)
+    assert (ordered.sources, ordered.texts) == ((str(program / "kernels/k.cu"),), ())
 
 
 @pytest.mark.long

@@ -148,6 +148,37 @@ def test_a_program_that_does_not_build_is_refused(tmp_path: Path, verifier: Veri
     assert "blokIdx" in found.reasons[0]
 
 
+@pytest.mark.more
+def test_a_build_with_flags_of_the_programs_own_is_the_judges(tmp_path: Path, verifier: Verifier) -> None:
+    """A kernel that needs a macro and a folder of headers, which only the program's own call of `load` names."""
+    kernel = '#include "gate.cuh"\n' + programs.KERNEL.replace("blockIdx.x", "OF_BLOCK(blockIdx)")
+    program = programs.kernel_program(tmp_path, kernel=kernel)
+    programs.write(program, {"include/gate.cuh": "#define OF_BLOCK(index) index.AXIS\n"})
+    given = 'extra_cuda_cflags=["-DAXIS=x"], extra_include_paths=[str(FOLDER.parent / "include")]'
+    programs.write(program, {"model_new.py": programs.KERNEL_MODEL.replace("cuda_files=", f"{given}, cuda_files=")})
+    found = verifier.verify(program)
+    assert found.accepted, found.reasons
+
+
+@pytest.mark.parametrize(("beside", "needs"), [
+    ("scan.cu", "load_inline('scan', cuda_sources=(Path(__file__).parent / 'scan.cu').read_text(), functions=['run'])"),
+    ("csrc/scan.cu", "load('scan', cuda_files=[str(Path(__file__).parent / 'csrc' / 'scan.cu')])"),
+    ("scan.cuh", "load_inline('scan', cuda_sources='#include <scan.cuh>', functions=['run'])"),
+    ("scan.py", "__import__('scan')"),
+])  # fmt: skip
+def test_a_single_file_that_needs_others_is_no_verdict(beside: str, needs: str, tmp_path: Path, verifier: Verifier) -> None:
+    programs.write(tmp_path, {"new.py": f"""
+        from pathlib import Path
+        from tvm_ffi.cpp import load, load_inline
+        from torch.nn import Identity as ModelNew
+        {needs}
+    """})  # fmt: skip
+    assert not verifier.verify(tmp_path / "new.py").accepted
+    programs.write(tmp_path, {beside: ""})
+    with pytest.raises(BadInput, match=rf"needs {Path(beside).name}, which lies beside it, .* give a folder that holds both"):
+        verifier.verify(tmp_path / "new.py")
+
+
 def test_could_not_judge_is_no_verdict(tmp_path: Path, verifier: Verifier) -> None:
     kernel = programs.KERNEL.replace("const float value", 'asm volatile("membar.gl;"); const float value')
     with pytest.raises(Unavailable, match="could not judge"):

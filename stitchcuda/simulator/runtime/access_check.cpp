@@ -188,9 +188,11 @@ void look_for_races(std::uintptr_t word, unsigned char bytes, bool writes, bool 
   }
   Access& mine = writes ? one.write : one.read;
   const bool again = !writes && mine.bytes != 0 && mine.block == all.block && mine.epoch == all.epoch;
-  if (again && mine.thread != here.thread) mine.thread = kSeveral;
-  else if (!again) mine.thread = here.thread;
-  mine.warp = again && mine.warp != here.warp ? kSeveral : here.warp;
+  const bool across = again && mine.warp != here.warp;
+  // Who read before the warp's last operation is before all that the warp does now; to other warps one reader is as good as another.
+  const bool several = across || (again && mine.turn == turn && mine.thread != here.thread);
+  mine.thread = several ? kSeveral : here.thread;
+  mine.warp = across ? kSeveral : here.warp;
   mine.writes = writes;
   mine.bytes = again ? mine.bytes | bytes : bytes;
   mine.block = all.block;

@@ -57,9 +57,19 @@ cudaError_t set(void* to, int value, std::size_t bytes) {
   return cudaSuccess;
 }
 
-cudaError_t copy_symbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset) {
-  count(to, bytes, true);
-  return copy(to, static_cast<const char*>(symbol) + offset, bytes);
+// A symbol is a plain variable here, so its address is the symbol; null: it is none.
+char* find_symbol(const void* symbol, std::size_t bytes) {
+  return stitchsim::know_symbol(symbol, bytes) ? static_cast<char*>(const_cast<void*>(symbol)) : nullptr;
+}
+
+cudaError_t copy_to_symbol(const void* symbol, const void* from, std::size_t bytes, std::size_t offset) {
+  char* const to = find_symbol(symbol, offset + bytes);
+  return to == nullptr ? record_error(cudaErrorInvalidSymbol) : copy(to + offset, from, bytes);
+}
+
+cudaError_t copy_from_symbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset) {
+  const char* const from = find_symbol(symbol, offset + bytes);
+  return from == nullptr ? record_error(cudaErrorInvalidSymbol) : copy(to, from + offset, bytes);
 }
 }  // namespace
 
@@ -98,22 +108,21 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
   return copy_2d(to, to_pitch, from, from_pitch, width, height);
 }
 
-// A symbol is a plain variable here, so its address is the symbol.
 cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind) {
-  return copy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes);
+  return copy_to_symbol(symbol, from, bytes, offset);
 }
 cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind) {
-  return copy_symbol(to, symbol, bytes, offset);
+  return copy_from_symbol(to, symbol, bytes, offset);
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind, cudaStream_t) {
-  return copy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes);
+  return copy_to_symbol(symbol, from, bytes, offset);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind, cudaStream_t) {
-  return copy_symbol(to, symbol, bytes, offset);
+  return copy_from_symbol(to, symbol, bytes, offset);
 }
 cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
-  *address = const_cast<void*>(symbol);
-  return cudaSuccess;
+  *address = find_symbol(symbol, 1);             // stitchsim/functions.h knows its size
+  return *address == nullptr ? record_error(cudaErrorInvalidSymbol) : cudaSuccess;
 }
 
 cudaError_t cudaMemset(void* to, int value, size_t bytes) { return set(to, value, bytes); }

@@ -1,5 +1,7 @@
 #include "device_memory.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace stitchsim {
 
@@ -33,11 +36,19 @@ struct Block {
   std::size_t skip = 0, most = bytes;            // of these, what kernels may access: `most` bytes behind the first `skip`
 };
 
+// A program's static variable that it has named to the CUDA API. On a device the host has another variable of that name: while
+// device memory is closed, the values are here, and the variable holds kBehind.
+struct Symbol {
+  Address begin;
+  std::vector<unsigned char> values;
+};
+
 // Never destroyed: tensors are freed by static destructors.
 struct Memory {
   std::mutex mutex;
   std::map<Address, Block> blocks;
   std::map<Address, std::size_t> free;           // no two adjacent
+  std::vector<Symbol> symbols;                   // may overlap, if a program names parts of a variable
   Address base = kBase, top = kBase;             // equal before the first allocation
   std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   bool guarded = false, closed = false;
@@ -57,6 +68,14 @@ void settle(Memory& all) {                       // with the mutex held
   if (closed == all.closed) return;
   if (all.top != all.base) mprotect(reinterpret_cast<void*>(all.base), all.top - all.base, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
   all.closed = closed;
+  if (closed)
+    for (Symbol& one : all.symbols) {
+      std::memcpy(one.values.data(), reinterpret_cast<void*>(one.begin), one.values.size());
+      std::memset(reinterpret_cast<void*>(one.begin), kBehind, one.values.size());
+    }
+  else
+    for (auto one = all.symbols.rbegin(); one != all.symbols.rend(); ++one)
+      std::memcpy(reinterpret_cast<void*>(one->begin), one->values.data(), one->values.size());
 }
 
 void give(Memory& all, Address begin, std::size_t span) {
@@ -213,8 +232,43 @@ std::string find_overrun(const void* values, std::size_t bytes) {
 }
 
 bool is_device(const void* pointer) {
+  const Memory& all = memory();
   const std::lock_guard<std::mutex> lock(memory().mutex);
-  return reinterpret_cast<Address>(pointer) >= memory().base && reinterpret_cast<Address>(pointer) < memory().top;
+  const auto at = reinterpret_cast<Address>(pointer);
+  return (at >= all.base && at < all.top) ||
+         std::any_of(all.symbols.begin(), all.symbols.end(), [&](const Symbol& one) { return at - one.begin < one.values.size(); });
+}
+
+bool know_symbol(const void* symbol, std::size_t bytes) {
+  struct Asked {
+    Address begin;
+    std::size_t bytes;
+    bool found, writable;
+  } asked{reinterpret_cast<Address>(symbol), bytes, false, false};
+  dl_iterate_phdr([](dl_phdr_info* info, std::size_t, void* of) {
+    Asked& one = *static_cast<Asked*>(of);
+    bool relocated = false;                      // and then closed to writers
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+      const auto& part = info->dlpi_phdr[i];
+      const Address skipped = one.begin - (info->dlpi_addr + part.p_vaddr);
+      if (skipped >= part.p_memsz || one.bytes > part.p_memsz - skipped) continue;
+      if (part.p_type == PT_GNU_RELRO) relocated = true;
+      if (part.p_type == PT_LOAD) one.found = true, one.writable = (part.p_flags & PF_W) != 0;
+    }
+    one.writable = one.writable && !relocated;
+    return one.found ? 1 : 0;
+  }, &asked);
+  Dl_info library{};
+  if (!asked.found || dladdr(symbol, &library) == 0) return false;
+  if (!asked.writable) return true;              // a table of constants
+  dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);  // its memory stays
+  const Open open;
+  Memory& all = memory();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto known = std::find_if(all.symbols.begin(), all.symbols.end(), [&](const Symbol& one) { return one.begin == asked.begin; });
+  if (known == all.symbols.end()) all.symbols.push_back({asked.begin, std::vector<unsigned char>(bytes)});
+  else if (known->values.size() < bytes) known->values.resize(bytes);
+  return true;
 }
 
 }  // namespace stitchsim

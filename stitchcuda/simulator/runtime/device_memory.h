@@ -22,6 +22,9 @@ class __attribute__((visibility("default"))) Open {
 __attribute__((visibility("default"))) void* allocate_device(std::size_t bytes);  // null: no memory, or none asked for
 __attribute__((visibility("default"))) bool free_device(void* pointer);           // false: not from here
 __attribute__((visibility("default"))) bool is_device(const void* pointer);
+// From now on a program's static variable is device memory: host code finds no values in it. Constants that nobody can write to
+// stay as they are. False: no variable of a program.
+__attribute__((visibility("default"))) bool know_symbol(const void* symbol, std::size_t bytes);
 
 struct DeviceMap {
   struct Block {

@@ -50,8 +50,8 @@ _HEAVY = "<tvm/ffi/"                       # an include so large that nvcc's pas
 _SECONDS = 300.0                           # for one source; the slowest so far, with CUTLASS' templates, takes half of it
 _BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
 NO_SOURCE = "the program has no CUDA source"
-INLINE = "its CUDA is inline and is built when it is loaded"
-NOTHING_TO_BUILD = (NO_SOURCE, INLINE)     # reasons in `skipped` that lie in the program and not in the machine
+WHEN_LOADED = "its CUDA is inline or a torch extension, and is built when it is loaded"
+NOTHING_TO_BUILD = (NO_SOURCE, WHEN_LOADED)     # reasons in `skipped` that lie in the program and not in the machine
 _ABSENT = re.compile(r"fatal error: .*: No such file|cannot open source file")    # files that may be installed later
 
 
@@ -83,10 +83,10 @@ class _Entry(Record):
 def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = False) -> BuildResult:
     """Builds every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are in the result's `log`.
 
-    `link=False` makes cubins only; `link=True` makes the libraries that the program loads. Without a toolkit, or without CUDA
-    sources in files of their own, the result is `ok` with the reason in `skipped`. `machine`: adds a line on each kernel's
-    machine code, and the fingerprint of the sources. Raises `Unavailable` where nothing can be built or cached, `BadInput` for
-    an `arch` that does not exist.
+    `link=False` makes cubins only; `link=True` makes the libraries that the program loads. Torch extensions are left out.
+    Without a toolkit, or without other CUDA sources in files of their own, the result is `ok` with the reason in `skipped`.
+    `machine`: adds a line on each kernel's machine code, and the fingerprint of the sources. Raises `Unavailable` where nothing
+    can be built or cached, `BadInput` for an `arch` that does not exist.
     """
     started = time.monotonic()
     program, cache = program.resolve(), cache.resolve()
@@ -98,15 +98,16 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     if (strange := next((path for path in sources if not path.is_file() or not inside(path, (root,))), None)) is not None:
         why = f"{strange.relative_to(root)}:1: error: no plain file of the program; a program is built from its own sources"
         return BuildResult(ok=False, log=why)
-    cuda = [path for path in sources if path.suffix == ".cu"]
+    groups = program_sources.groups(sources, root)
+    cuda = [path for group in groups for path in group if path.suffix == ".cu"]
     if not cuda:
-        return BuildResult(ok=True, skipped=INLINE if program_sources.has_inline(program) else NO_SOURCE)
+        return BuildResult(ok=True, skipped=nothing_to_build(program, sources))
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
     parts: Sequence[Library | _Object]
     if link:
-        parts = made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
+        parts = made = [library(group, arch=arch, cache=cache, root=root) for group in groups]
         known = tuple(usage for part in made for usage in part.kernels)
         log = "\n".join(part.log for part in made if part.log)
     else:
@@ -128,6 +129,12 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
         notes=notes,
         code=code_fingerprint.fingerprint(root) if ok and machine else "",
     )
+
+
+def nothing_to_build(program: Path, sources: Sequence[Path]) -> str:
+    """Says why none of a program's sources, all of which are given, is built before it is loaded."""
+    later = any(path.suffix == ".cu" for path in sources) or program_sources.has_inline(program)
+    return WHEN_LOADED if later else NO_SOURCE
 
 
 def library(

@@ -13,6 +13,8 @@ from pathlib import Path
 from stitchcuda.simulator.includes import inside
 
 CXX = (".cc", ".cpp", ".cxx", ".c++")
+_TORCH = ("torch/", "ATen/", "c10/", "pybind11/")
+_SETTINGS = re.compile(r"\bextra_(?:(?:cuda_)?cflags|include_paths)\b")
 _PLAIN = re.compile(r"[\w.+@=,][\w.+@=, -]*")
 _LONGEST = 64 * 2**20                      # bytes; a larger file is not read as a header
 _INCLUDE = re.compile(
@@ -32,16 +34,23 @@ def is_plain(file: Path) -> bool:
     return all(_PLAIN.fullmatch(part) for part in file.parts)
 
 
-def groups(files: Sequence[Path]) -> list[list[Path]]:
-    """Groups sources by library: NAME.cu with NAME_binding.cc, as programs load them; else all in one."""
+def groups(files: Sequence[Path], root: Path) -> list[list[Path]]:
+    """Groups the sources of the program in the folder `root` by library: NAME.cu with NAME_binding.cc, as programs load them;
+    else all in one. A group that includes torch's headers is left out: only torch's `load` knows how to build it."""
     found = {path.with_suffix(""): [path] for path in files if path.suffix == ".cu"}
     for path in files:
         if path.suffix != ".cu":
             owner = path.with_name(path.stem.removesuffix("_binding"))
             if owner not in found:
-                return [list(files)]
+                found = {root: list(files)}
+                break
             found[owner].append(path)
-    return list(found.values())
+    return [group for group in found.values() if not any(_includes_torch(path, root) for path in group)]
+
+
+def _includes_torch(source: Path, root: Path) -> bool:
+    files = (source, *headers(source, root, ())) if _readable(source) else ()
+    return any(name.startswith(_TORCH) for file in files for name in _included(file) or ())
 
 
 def headers(source: Path, root: Path, includes: Sequence[Path]) -> list[Path]:
@@ -98,5 +107,14 @@ def _readable(path: Path) -> bool:
 
 def has_inline(program: Path) -> bool:
     """Whether its Python files hold kernels as text."""
+    return any("__global__" in text for text in _python(program))
+
+
+def has_settings(program: Path) -> bool:
+    """Whether its Python files name flags or folders of headers for their builds, which nobody knows before they run."""
+    return any(_SETTINGS.search(text) for text in _python(program))
+
+
+def _python(program: Path) -> list[str]:
     files = [program] if program.is_file() else list(program.glob("*.py"))
-    return any("__global__" in file.read_text(errors="replace") for file in files)
+    return [file.read_text(errors="replace") for file in files]

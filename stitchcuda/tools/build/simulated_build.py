@@ -17,19 +17,20 @@ from stitchcuda.simulator.compile import CompileError
 from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.state import BuildResult
 from stitchcuda.tools.build import program_sources
-from stitchcuda.tools.build.nvcc import INLINE, NO_SOURCE
+from stitchcuda.tools.build.nvcc import nothing_to_build
 
 
 def compile_simulated(program: Path, *, cache: Path) -> BuildResult:
-    """Compiles every CUDA source of a program's folder with its binding. Errors are in the result's `log`, one library after
-    the other. Raises `Unavailable` without a C++ compiler."""
+    """Compiles every CUDA source of a program's folder with its binding, but for torch extensions. Errors are in the result's
+    `log`, one library after the other. Raises `Unavailable` without a C++ compiler."""
     started = time.monotonic()
     program = program.resolve()
     sources = program_sources.sources(program)
-    if not any(path.suffix == ".cu" for path in sources):
-        return BuildResult(ok=True, skipped=INLINE if program_sources.has_inline(program) else NO_SOURCE)
+    groups = program_sources.groups(sources, program)
+    if not any(path.suffix == ".cu" for group in groups for path in group):
+        return BuildResult(ok=True, skipped=nothing_to_build(program, sources))
     failed = []
-    for group in program_sources.groups(sources):
+    for group in groups:
         try:
             build_simulated(group, name=group[0].stem, cache=cache / "simulator", within=(program,))
         except CompileError as error:

@@ -126,7 +126,8 @@ def make_order(
     inline = is_inline(options)
     files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in as_list(options.get(group))]
     own, texts = [], []
-    for file in (Path(item).resolve() for item in files):
+    for given in map(Path, files):         # a relative name counts from the program's folder, where a user would start it
+        file = given.resolve() if given.exists() else (program / given).resolve()
         if file.is_relative_to(program.resolve()):
             own.append(str(file))
         else:                              # written at run time, in a folder that the builder cannot see

@@ -11,6 +11,7 @@ import pytest
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import BuildResult
 from stitchcuda.tools.build import compiler_log, compilers, nvcc
+from stitchcuda.tools.build.simulated_build import compile_simulated
 from stitchcuda.tools.device import toolkit
 from tests.verify import programs
 
@@ -105,6 +106,15 @@ def test_a_library_links_without_a_gpu(tmp_path: Path) -> None:
 def test_nothing_to_build_says_so(tmp_path: Path) -> None:
     result = nvcc.build(programs.model(tmp_path), arch=ARCH, cache=tmp_path, link=False)
     assert (result.ok, result.skipped) == (True, "the program has no CUDA source")
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_torch_extension_is_built_when_it_is_loaded(tmp_path: Path, link: bool) -> None:
+    files = {"scan.cu": "#include <torch/extension.h>\n", "model_new.py": "load(name='scan', sources=['scan.cu'])\n"}
+    result = nvcc.build(programs.write(tmp_path / "program", files), arch=ARCH, cache=tmp_path, link=link)
+    assert (result.ok, result.skipped) == (True, nvcc.WHEN_LOADED)
+    simulated = compile_simulated(tmp_path / "program", cache=tmp_path)
+    assert (simulated.ok, simulated.skipped) == (True, nvcc.WHEN_LOADED)
 
 
 def test_without_a_toolkit_the_build_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,3 +59,36 @@ def test_what_lies_outside_or_is_no_file_does_not_count(tmp_path: Path) -> None:
     (root / "out.hh").symlink_to(tmp_path / "beside.hh")
     (root / "folder").mkdir()
     assert reached(root) == []
+
+
+TORCH = "#include <torch/extension.h>\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "kept"),
+    [
+        ({"a.cu": "", "a_binding.cc": "", "b.cu": ""}, [["a.cu", "a_binding.cc"], ["b.cu"]]),
+        ({"a.cu": "", "bind.cpp": ""}, [["a.cu", "bind.cpp"]]),
+        ({"scan.cu": TORCH, "a.cu": "", "a_binding.cc": ""}, [["a.cu", "a_binding.cc"]]),
+        ({"scan.cu": "", "scan.cpp": "#include <pybind11/pybind11.h>\n"}, []),
+        ({"csrc/k.cu": "", "bind.cpp": TORCH}, []),
+        ({"csrc/k.cu": '#include "all.h"\n', "include/all.h": "#include <ATen/ATen.h>\n"}, []),
+        ({"csrc/k.cu": '#include "torch_free.h"\n', "csrc/torch_free.h": ""}, [["csrc/k.cu"]]),
+    ],
+)
+def test_torch_extensions_are_left_to_torchs_load(tmp_path: Path, texts: dict[str, str], kept: list[list[str]]) -> None:
+    root = written(tmp_path, **texts)
+    groups = program_sources.groups(program_sources.sources(root), root)
+    assert [[str(path.relative_to(root)) for path in group] for group in groups] == kept
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("load('k', cuda_files=['k.cu'])", False), ("load('k', cuda_files=['k.cu'], extra_ldflags=['-lcublasLt'])", False),
+        ("load('k', cuda_files=['k.cu'], extra_cuda_cflags=['-DN=4'])", True), ("load('k', [], extra_cflags=FLAGS)", True),
+        ("load('k', cuda_files=['k.cu'], extra_include_paths=[HERE])", True),
+    ],
+)  # fmt: skip
+def test_flags_of_the_programs_own_are_seen(tmp_path: Path, call: str, expected: bool) -> None:
+    assert program_sources.has_settings(written(tmp_path, **{"model_new.py": call, "k.cu": ""})) is expected

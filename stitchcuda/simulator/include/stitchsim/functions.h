@@ -18,23 +18,36 @@ template <class R, class... P> inline cudaError_t cudaFuncSetCacheConfig(R (*ker
   return ::cudaFuncSetCacheConfig((const void*)kernel, preference);
 }
 
+namespace stitchsim {
+__attribute__((visibility("default"))) bool know_symbol(const void* symbol, std::size_t bytes);  // runtime/device_memory.h
+template <class T> inline const void* whole_symbol(T& symbol) {
+  know_symbol((const void*)&symbol, sizeof symbol);
+  return (const void*)&symbol;
+}
+}  // namespace stitchsim
+
 template <class T>
 inline cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                       cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
-  return ::cudaMemcpyToSymbol((const void*)&symbol, from, bytes, offset, kind);
+  return ::cudaMemcpyToSymbol(stitchsim::whole_symbol(symbol), from, bytes, offset, kind);
 }
 template <class T>
 inline cudaError_t cudaMemcpyFromSymbol(void* to, T& symbol, size_t bytes, size_t offset = 0,
                                         cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
-  return ::cudaMemcpyFromSymbol(to, (const void*)&symbol, bytes, offset, kind);
+  return ::cudaMemcpyFromSymbol(to, stitchsim::whole_symbol(symbol), bytes, offset, kind);
 }
 template <class T>
 inline cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                            cudaMemcpyKind kind = cudaMemcpyHostToDevice, cudaStream_t = nullptr) {
-  return ::cudaMemcpyToSymbol((const void*)&symbol, from, bytes, offset, kind);
+  return ::cudaMemcpyToSymbol(stitchsim::whole_symbol(symbol), from, bytes, offset, kind);
+}
+template <class T>
+inline cudaError_t cudaMemcpyFromSymbolAsync(void* to, T& symbol, size_t bytes, size_t offset = 0,
+                                             cudaMemcpyKind kind = cudaMemcpyDeviceToHost, cudaStream_t = nullptr) {
+  return ::cudaMemcpyFromSymbol(to, stitchsim::whole_symbol(symbol), bytes, offset, kind);
 }
 template <class T> inline cudaError_t cudaGetSymbolAddress(void** address, T& symbol) {
-  return ::cudaGetSymbolAddress(address, (const void*)&symbol);
+  return ::cudaGetSymbolAddress(address, stitchsim::whole_symbol(symbol));
 }
 template <class T> inline cudaError_t cudaGetSymbolSize(size_t* bytes, T& symbol) {
   *bytes = sizeof(symbol);

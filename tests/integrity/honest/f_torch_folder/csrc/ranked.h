@@ -1,0 +1,4 @@
+#pragma once
+#include <torch/extension.h>
+
+torch::Tensor ranked(torch::Tensor x);
