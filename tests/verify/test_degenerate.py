@@ -55,6 +55,7 @@ def test_degenerate_references(result: str, init: str, said: str, tmp_path: Path
         ("x.bfloat16() @ self.w", "self.w = nn.Parameter(torch.randn(16, 8).bfloat16())", "[torch.randn(4, 16)]"),
         ("torch.softmax(x, -1)", "pass", "[torch.randn(2, 50000)]"),
         ("torch.log(x)", "pass", "[torch.randn(4, 16)]"),
+        ("x * self.w", "self.w = nn.Parameter(torch.randn(16, dtype=torch.cfloat))", "[torch.randn(4, 16)]"),
     ],
 )
 def test_ordinary_references(result: str, init: str, inputs: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns
+from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns, drawn_far
 from stitchcuda.verify.inputs.integer_values import IntegerUses
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
 from stitchcuda.verify.inputs.reseeding import (
@@ -183,7 +183,7 @@ class ReferenceState:
     def _gets_others(self, request: Renew, name: str, strength: float) -> bool:
         """Whether a tensor gets other values of a kind; floats always do."""
         value = self._original[name].to(self._device)
-        if value.is_floating_point() or name in request.keep:
+        if value.is_floating_point() or value.is_complex() or name in request.keep:
             return name not in request.keep
         drawn = self._drawn_far(request, name, value, strength, torch.Generator(self._device).manual_seed(request.seed))
         return not torch.equal(drawn, value)
@@ -192,7 +192,7 @@ class ReferenceState:
         self, request: Renew, name: str, value: torch.Tensor, strength: float, generator: torch.Generator
     ) -> torch.Tensor:
         facts = self._facts.get(name, BufferFacts())
-        return KINDS[request.far].change(Draw(value, self._freedom[name], generator, facts), strength)
+        return drawn_far(KINDS[request.far], Draw(value, self._freedom[name], generator, facts), strength)
 
     def _fails(
         self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call, widths: Mapping[str, float] = _NEAR
@@ -250,7 +250,8 @@ class ReferenceState:
                 grouped[name] = drawn
             state[name].copy_(value if name in keep or name in grouped else drawn)
         for group in request.alike:        # the largest of each number, since a running variance must stay positive
-            shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
+            first, *others = (grouped[name].reshape(-1) for name in group)
+            shared = first if first.is_complex() else torch.stack([first, *others]).float().amax(0)
             for name in set(group) - keep:
                 state[name].copy_(shared.reshape(state[name].shape))
 

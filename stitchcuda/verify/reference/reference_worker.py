@@ -190,7 +190,8 @@ class ReferenceWorker:
             if request.far and not isinstance(found, str) and self._outputs.rounding_decides((args, kwargs), found, draw_seed):
                 found = "it is decided by rounding"
             if isinstance(found, str):
-                return found.removeprefix("it ").replace("its output becomes", "has an output that becomes")
+                found = found.removeprefix("it ").replace("its output becomes", "has an output that becomes")
+                return found.replace("all of its outputs", "has outputs that all")
             return variants.summarise(found[0])
 
         notes: tuple[str, ...] = ()
