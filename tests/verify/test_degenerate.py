@@ -94,3 +94,14 @@ def test_a_deep_reference_is_judged_with_larger_weights(tmp_path: Path) -> None:
         assert found.ok
         assert any("weights were scaled up" in note for note in found.notes)
         assert not judge.check(wrong, seeds=2).ok
+
+
+def test_one_number_that_never_changes(tmp_path: Path) -> None:
+    _, notes = judged(tmp_path, source("(x * 2, (x * 0).sum())"))
+    assert notes == ["the check of output.1 says little: it is always 0"]
+
+
+def test_what_follows_from_random_draws_only_is_said(tmp_path: Path) -> None:
+    _, notes = judged(tmp_path, source("(x * 2, torch.rand(8))"))
+    assert len(notes) == 1
+    assert notes[0].endswith(", and follows from the random numbers that a call draws")

@@ -118,6 +118,14 @@ def test_what_is_clear_and_ties_of_equal_values_are_not_open() -> None:
     assert opened(lambda x: ((x[:8] @ x.t())[:, [3, 9, 3, 9]].argmax(1),), x) == {}
 
 
+def test_integers_that_are_written_in_place_stay() -> None:
+    def counted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        at = (x[:, 0] > 0).long()
+        return torch.zeros(2, dtype=torch.int64).scatter_add_(0, at, torch.ones_like(at)), x[:0]
+
+    assert opened(counted, torch.randn(40, 8)) == {}
+
+
 def test_where_rounding_decides_most_rows_nothing_is_left() -> None:
     assert opened(nearest, torch.randn(40, 8) * 2.0**26) is None
 

@@ -132,7 +132,8 @@ def find_open(
     for mask in masks.values():
         if int(mask.sum()) > _FEW * mask.numel():
             mask.fill_(True)
-    if all(bool(mask.all()) for name, mask in masks.items() if name.startswith("output") and mask.numel()):
+    judged = [mask for name, mask in masks.items() if name.startswith("output") and mask.numel()]
+    if judged and all(bool(mask.all()) for mask in judged):
         return None
     return {name: mask for name, mask in masks.items() if bool(mask.any())}
 

@@ -208,7 +208,8 @@ class ReferenceWorker:
                 if KINDS[request.far].ties and (ranges is None or ranges.open_ties):
                     return requests.Renewed(self._state.packed(self.blocks), varied=False)
                 varied = self._state.go_far(request, usual, call_wide, facts)
-                return requests.Renewed(self._state.packed(self.blocks), varied)
+                notes = tuple(self._state.describe_fixed(set(request.keep) | varied, varied))
+                return requests.Renewed(self._state.packed(self.blocks), bool(varied), notes)
             if request.wide_for is not None:
                 ranges = self._outputs.ranges
                 zeros, compared = ranges is not None and not ranges.ties, ranges.compared_state if ranges else {}

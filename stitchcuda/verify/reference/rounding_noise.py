@@ -108,8 +108,8 @@ def _in_float64(func: Any, args: Any, kwargs: Any) -> list[Any]:
         return []
 
     def widen(value: Any) -> Any:
-        if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
-            return value.to(torch.complex128 if value.is_complex() else torch.float64, copy=func._schema.is_mutable)
+        if isinstance(value, Tensor):
+            return value.to(_WIDER.get(value.dtype, value.dtype), copy=func._schema.is_mutable)
         return _WIDER.get(value, value) if isinstance(value, torch.dtype) else value
 
     wide, named = pytree.tree_map(widen, (args, kwargs or {}))
