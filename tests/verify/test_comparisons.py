@@ -160,3 +160,30 @@ def test_a_program_is_left_as_much_memory_as_the_reference_needs(monkeypatch: py
     assert blocks.place_for_call(8) == "cuda"
     assert blocks.place_for_call(10) == "cpu"
     assert blocks.on_host == 1             # which a remark says
+
+
+def test_where_rounding_decides_nothing_is_held_against_a_program() -> None:
+    stage = Stage()
+    mask = torch.zeros(8, 16, dtype=torch.bool)
+    mask[3] = mask[5, 2:4] = True
+    exact = {"output": X.double() * WEIGHT.double()}
+    stage.set = stage.comparisons.keep(
+        {"tuple": [{"tensor": 0}]}, [X], {"output": torch.where(mask, 7.0, X * WEIGHT)}, exact, undecided={"output": mask}
+    )
+    assert stage.set.measures[0].worst < 1e-6
+    assert stage.set.open == (("output", ((48, 64), (82, 84))),)
+    other = X * WEIGHT
+    other[3, 0], other[5, 3] = 99.0, -99.0
+    stage.receive(other)
+    assert stage.compare().reasons == ()
+    other[5, 4] += 1
+    stage.receive(other, name="b")
+    assert "wrong" in stage.compare("b").reasons[0]
+
+
+def test_integers_that_float64_has_otherwise_are_open_where_they_are_few() -> None:
+    for differing, found in ((1, (("output", ((16, 32),)),)), (4, ())):
+        own, exact = torch.zeros(16, 16, dtype=torch.int64), torch.zeros(16, 16, dtype=torch.int64)
+        exact[1 : 1 + differing, 5] = 1
+        made = Stage().comparisons.keep({"tuple": [{"tensor": 0}]}, [X], {"output": own}, {"output": exact})
+        assert made.open == found

@@ -121,6 +121,30 @@ def test_one_of_several_sets_suffices(tmp_path: Path) -> None:
     assert unmet(tmp_path, "(x > 5).float()", torch.zeros(3), torch.full((3,), 6.0)) == []
 
 
+def test_a_limit_that_is_a_constant_in_one_pass_of_a_loop_is_met_in_any(tmp_path: Path) -> None:
+    path = tmp_path / "reference.py"
+    path.write_text(textwrap.dedent("""
+        import torch
+
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                best = torch.ones(3)
+                for _ in range(2):
+                    best = torch.minimum(x * best, best + 2)
+                return best
+
+        def get_inputs():
+            return [torch.zeros(3)]
+    """))
+    reference = load_reference(path)
+    for x, found in (([1, 1, 1], ["`torch.minimum(x * best, best + 2)` acting (line 8)"]), ([1, 1, 2.5], [])):
+        conditions, given = Conditions(reference.path, reference.source), torch.tensor(x)
+        with conditions.watch():
+            reference.module(given)
+        conditions.keep()
+        assert conditions.unmet() == found
+
+
 def test_calls_that_are_dropped_count_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "reference.py"
     path.write_text(MODEL.format("(x > 5).float()"))

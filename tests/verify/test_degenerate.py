@@ -55,6 +55,7 @@ def test_degenerate_references(result: str, init: str, said: str, tmp_path: Path
         ("x.bfloat16() @ self.w", "self.w = nn.Parameter(torch.randn(16, 8).bfloat16())", "[torch.randn(4, 16)]"),
         ("torch.softmax(x, -1)", "pass", "[torch.randn(2, 50000)]"),
         ("torch.log(x)", "pass", "[torch.randn(4, 16)]"),
+        ("x * self.w", "self.w = nn.Parameter(torch.randn(16, dtype=torch.cfloat))", "[torch.randn(4, 16)]"),
     ],
 )
 def test_ordinary_references(result: str, init: str, inputs: str, tmp_path: Path) -> None:
@@ -93,3 +94,14 @@ def test_a_deep_reference_is_judged_with_larger_weights(tmp_path: Path) -> None:
         assert found.ok
         assert any("weights were scaled up" in note for note in found.notes)
         assert not judge.check(wrong, seeds=2).ok
+
+
+def test_one_number_that_never_changes(tmp_path: Path) -> None:
+    _, notes = judged(tmp_path, source("(x * 2, (x * 0).sum())"))
+    assert notes == ["the check of output.1 says little: it is always 0"]
+
+
+def test_what_follows_from_random_draws_only_is_said(tmp_path: Path) -> None:
+    _, notes = judged(tmp_path, source("(x * 2, torch.rand(8))"))
+    assert len(notes) == 1
+    assert notes[0].endswith(", and follows from the random numbers that a call draws")

@@ -9,18 +9,19 @@ import pytest
 import torch
 
 from stitchcuda.verify.inputs import secret_inputs
-from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns
+from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns, drawn_far
 from stitchcuda.verify.inputs.integer_values import IntegerUses, crowd
-from stitchcuda.verify.inputs.reseeding import Freedom
+from stitchcuda.verify.inputs.reseeding import Freedom, perturb_far
 from stitchcuda.verify.messages.tensor_block import unpack
 from tests.verify.references import asking, source
 
 NONE = BufferFacts()
+COMPLEX = torch.complex64
 
 
 def drawn(kind: str, own: torch.Tensor, strength: float, freedom: Freedom = "any", facts: BufferFacts = NONE) -> torch.Tensor:
     assert concerns(KINDS[kind], own, freedom)
-    return KINDS[kind].change(Draw(own, freedom, torch.Generator().manual_seed(1), facts), strength)
+    return drawn_far(KINDS[kind], Draw(own, freedom, torch.Generator().manual_seed(1), facts), strength)
 
 
 def test_matrices_grow_and_shrink_as_a_whole_and_vectors_by_element() -> None:
@@ -40,6 +41,20 @@ def test_squares_of_a_recurrence_get_a_spectral_radius_and_gates_stay_open() -> 
     gates = drawn("long memory", torch.zeros(64), 1.0)
     assert int((gates > 3.5).sum()) == int((gates < -3.5).sum()) == 24
     assert not concerns(KINDS["long memory"], torch.randn(7, 5), "any")
+
+
+def test_complex_numbers_get_the_sizes_of_real_ones_and_generic_phases() -> None:
+    matrix = torch.randn(32, 48, dtype=COMPLEX)
+    large = drawn("large", matrix, 64.0)
+    assert float(large.norm() / matrix.norm()) == pytest.approx(64, rel=0.1)
+    assert float((large / matrix).imag.abs().max()) > 1
+    assert 0.4 < float((drawn("pruned", matrix, 0.5) == 0).float().mean()) < 0.7
+    assert int((drawn("large", torch.ones(64, dtype=COMPLEX), 64.0).abs() >= 2).sum()) == 16
+    square = drawn("long memory", 0.05 * torch.randn(32, 32, dtype=COMPLEX), 1.0)
+    assert 0.7 < float(torch.linalg.eigvals(square).abs().max()) < 1.5
+    far = perturb_far(matrix, torch.Generator().manual_seed(1)) / matrix
+    assert float((far - 1).abs().min()) > 0
+    assert far.shape == matrix.shape
 
 
 @pytest.mark.parametrize(("own", "facts", "strength", "least", "most"), [
@@ -88,6 +103,7 @@ def test_a_reference_gets_of_each_kind_what_it_stands(tmp_path: Path) -> None:
     secret_inputs.extend(ask, one, 2)
     others: list[secret_inputs.SecretInputs] = []
     secret_inputs.redraw_far(ask, one, others)
+    assert one.notes == [note for note in one.notes if "had other values in two calls only" in note and note.endswith(": n")]
     found = {other.kind: unpack(other.state, "cpu") for other in others}
     assert set(found) == set(KINDS)
     assert math.isclose(float(found["large"][0].norm()), 128, rel_tol=0.2)

@@ -26,6 +26,12 @@ def redrawn(tensor: Tensor, uses: IntegerUses = INDEX) -> Tensor:
     return made
 
 
+def test_bytes_name_all_rows_of_a_table_of_256() -> None:
+    given = torch.randint(6, 200, (8, 256), dtype=torch.uint8)
+    made = redrawn(given, IntegerUses(indices=frozenset((0,)), sizes={0: 256}))
+    assert (int(made.min()), int(made.max())) == (0, 255)
+
+
 def test_an_index_stays_between_0_and_the_largest() -> None:
     given = torch.randint(5, 90, (8, 64))
     made = redrawn(given)
@@ -126,9 +132,10 @@ TABLE, IDS, X = torch.randn(9, 4), torch.randint(9, (16,)), torch.randn(16, 4)
     (lambda ids: X[:, None].expand(16, 16, 4)[torch.arange(16), ids], INDEX),
     (lambda ids: X[: int(ids.max())], IntegerUses(read=frozenset((0,)))),
     (lambda ids: torch.zeros(9, 4).index_copy(0, ids, X), PLACES),
-    (lambda ids: torch.zeros(9, 4).index_add(0, ids, X), INDEX),
+    (lambda ids: torch.zeros(9, 4).index_add(0, ids, X), of_table(9)),
     (lambda ids: torch.zeros(9, 4).index_put((ids,), X, accumulate=True), INDEX),
-    (lambda ids: torch.zeros(9, 4).scatter_add(0, ids[:, None], X), INDEX),
+    (lambda ids: torch.zeros(9, 4).scatter_add(0, ids[:, None], X), of_table(9)),
+    (lambda ids: TABLE.gather(0, ids.amax(keepdim=True)[:, None]), of_table(9)),
     (lambda ids: F.cross_entropy(torch.randn(16, 9), ids), of_table(9, ignored={0: -100})),
     (lambda ids: TABLE[torch.arange(9)] * ids.sum(), IntegerUses()),
 ])  # fmt: skip

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable
+
 import pytest
 import torch
 
+from stitchcuda.verify.compare import bound
+from stitchcuda.verify.reference.range_search import find_open
 from stitchcuda.verify.reference.rounding_noise import RoundingNoise
+
+CODES = torch.randn(64, 8)
 
 
 def noise() -> RoundingNoise:
@@ -73,3 +81,64 @@ def test_what_is_exact_can_be_spared() -> None:
         made = given * 3 + 1
     assert torch.equal(made[:2], torch.tensor([2.5, 1.75]))
     assert made[2] != 2
+
+
+def opened(compute: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], x: torch.Tensor) -> dict[str, list[bool]] | None:
+    """For each output with rows that rounding decides, which these are."""
+    def named(given: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"output.{number}": value for number, value in enumerate(compute(given))}
+
+    own, generator = named(x), torch.Generator().manual_seed(0)
+    found = find_open(
+        lambda: named(x), own, named(x.double()), lambda _, measure: bound.pool_measures([measure]), generator, apart=True
+    )
+    if found is None:
+        return None
+    return {name: [bool(row.any()) for row in mask] for name, mask in found.items()}
+
+
+def nearest(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The nearest of 64 codes, by the expanded distance, and its number."""
+    codes = CODES.to(x.dtype)
+    at = ((x * x).sum(1, keepdim=True) - 2 * x @ codes.t() + (codes * codes).sum(1)).argmin(1)
+    return at, codes[at]
+
+
+def test_what_is_picked_among_values_that_rounding_makes_equal_is_open() -> None:
+    for seed in range(8):
+        x = torch.randn(40, 8, generator=torch.Generator().manual_seed(seed))
+        x[7] *= 2.0**26
+        assert opened(nearest, x) == {name: [row == 7 for row in range(40)] for name in ("output.0", "output.1")}
+
+
+def test_what_is_clear_and_ties_of_equal_values_are_not_open() -> None:
+    x = torch.randn(40, 8)
+    x[:, 5] = x[:, 2] = 9.0
+    assert opened(lambda x: ((x * 3 + 1).exp().argmax(1), x), x) == {}
+    assert opened(lambda x: ((x[:8] @ x.t())[:, [3, 9, 3, 9]].argmax(1),), x) == {}
+
+
+def test_integers_that_are_written_in_place_stay() -> None:
+    def counted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        at = (x[:, 0] > 0).long()
+        return torch.zeros(2, dtype=torch.int64).scatter_add_(0, at, torch.ones_like(at)), x[:0]
+
+    assert opened(counted, torch.randn(40, 8)) == {}
+
+
+def test_where_rounding_decides_most_rows_nothing_is_left() -> None:
+    assert opened(nearest, torch.randn(40, 8) * 2.0**26) is None
+
+
+def test_16_bits_get_no_more_noise_than_their_own_rounding() -> None:
+    def norm(x: torch.Tensor, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+        wide = x if x.dtype is torch.float64 else x.float()
+        return {"output": weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)}
+
+    for dtype, _ in itertools.product((torch.float16, torch.bfloat16), range(3)):
+        x, weight = torch.randn(48, 256).to(dtype), (1 + 0.1 * torch.randn(256)).to(dtype)
+        found = find_open(
+            functools.partial(norm, x, weight), norm(x, weight), norm(x.double(), weight.double()),
+            lambda _, measure: bound.pool_measures([measure]), torch.Generator().manual_seed(0),
+        )  # fmt: skip
+        assert found == {}

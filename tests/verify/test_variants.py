@@ -141,3 +141,23 @@ def test_masks_change_places_where_they_are_not_left_as_given() -> None:
         assert torch.equal(made[0][1], mask)
         assert not torch.equal(made[0][0], x)
         assert vary(((x,), {}), variant + variants.MASKS_AS_GIVEN, generator) is None
+
+
+def test_one_constant_output_leaves_the_others_to_judge_by() -> None:
+    def said(**outputs: torch.Tensor) -> str:
+        named = {f"output.{name}": value for name, value in outputs.items()}
+        exact = {name: value.double() if value.is_floating_point() else value for name, value in named.items()}
+        return variants.why_unsuitable(named, exact, 1e-8)
+
+    assert said(a=torch.zeros(8), b=torch.randn(8)) == ""
+    assert said(a=torch.zeros(8), b=torch.ones(8)) == "all of its outputs become constant"
+    assert said(a=torch.zeros(8), b=torch.arange(8)) == ""
+
+
+def test_complex_outputs_are_looked_at_too() -> None:
+    x = torch.randn(8, dtype=torch.complex64)
+    exact = x.to(torch.complex128)
+    assert variants.why_unsuitable({"output": x}, {"output": exact}, 1e-8) == ""
+    assert "ill-conditioned" in variants.why_unsuitable({"output": x}, {"output": exact * (1 + 1e-4)}, 1e-8)
+    assert "finite" in variants.why_unsuitable({"output": x / 0}, {"output": exact}, 1e-8)
+    assert "constant" in variants.why_unsuitable({"output": x[:1].expand(8)}, {"output": exact[:1].expand(8)}, 1e-8)

@@ -165,6 +165,23 @@ def judge(
     )  # fmt: skip
 
 
+def find_off(given: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, allowed: Bound | None = None) -> torch.Tensor:
+    """A mask of the rows of the last axis that have any element with a larger error than half of what is allowed for its
+    magnitude; of integers and booleans, with another value than expected."""
+    if allowed is None or eps(expected.dtype) == 0.0 or not given.numel():
+        off = _signed(given) != _signed(expected)
+    else:
+        found = Differences(given, exact)
+        limits, parts = _limits(found, allowed, None) / 2, []
+        for part in found.parts():
+            which = reference_error.classes(part.size, found.size.largest or 1.0).clamp_(max=len(limits) - 1)
+            parts.append((part.error > limits[which]).flatten())
+        given, expected = (tensor.float() if tensor.itemsize == 1 else tensor for tensor in (given, expected))
+        same = (given == expected) | (torch.isnan(given) & torch.isnan(expected))
+        off = torch.cat(parts).view(given.shape) | ~(same | (torch.isfinite(given) & torch.isfinite(expected)))
+    return off.any(-1, keepdim=True).expand(off.shape).clone() if off.dim() > 1 else off
+
+
 def _bits(error: float, dtype: torch.dtype) -> float:
     """The bits of a significand with which one operation has this relative error in norm, at most those of the dtype."""
     most = 1.0 - math.log2(eps(dtype))

@@ -62,7 +62,8 @@ def _explain(name: str, values: list[tuple[torch.Tensor, torch.Tensor]], allowed
     constants = [true.flatten()[0] for _, true in values if true.numel() and bool((true == true.flatten()[0]).all())]
     same = all(constant == constants[0] for constant in constants)
     if same and len(constants) == len(values) and (own.numel() > 1 or len(values) > 1):
-        return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"
+        value = f"{constants[0].item() + 0.0:.6g}"
+        return f"is constant ({value} in all of its {own.numel()} elements)" if own.numel() > 1 else f"is always {value}"
     if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed, device=device).ok for a, b in values):
         largest = float(exact.abs().max())
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -85,13 +85,21 @@ def concerns(kind: FarKind, value: Tensor, freedom: Freedom) -> bool:
     if freedom == "none":
         plain = not (value.is_floating_point() or value.is_complex())
         return kind.integers and plain and value.numel() > 0
-    if value.is_complex() or value.itemsize < 2:
+    if value.itemsize < 2:
         return False
     if kind.change is _loaded:
         return freedom == "same signs"
     if kind.change is _pruned:
         return freedom == "any" and not _is_vector(value)
     return kind.change is not _remembering or _is_vector(value) or _square_side(value) > 1
+
+
+def drawn_far(kind: FarKind, draw: Draw, strength: float) -> Tensor:
+    """The values of a kind. Complex numbers get its sizes, with signs, and generic phases."""
+    if not draw.own.is_complex():
+        return kind.change(draw, strength)
+    near = draw.near()
+    return kind.change(replace(draw, own=near.abs()), strength) * torch.where(near == 0, 1, near.sgn())
 
 
 def _is_vector(value: Tensor) -> bool:

@@ -86,7 +86,7 @@ def redraw(tensor: Tensor, number: int, uses: IntegerUses, generator: torch.Gene
     if not rising and given.numel() >= SMALLEST and not is_constant(given) and is_ordered(given):
         return tensor
     low, high = _bounds(given, arithmetic=number not in uses.indices)
-    if (size := uses.sizes.get(number)) and bool((given < size).all()):
+    if (size := uses.sizes.get(number)) and bool((given.long() < size).all()):
         low, high = low.clamp(min=0), torch.full_like(high, size - 1)
     if given.dim() and number in uses.places and _are_distinct(given):
         distinct = _draw_distinct(given, int(low.max()), int(high.min()), uniform)

@@ -54,7 +54,7 @@ class TensorFacts(Record):
 
     shape: tuple[int, ...]
     bytes: int
-    floating: bool                         # a floating-point dtype
+    floating: bool                         # floats or complex numbers
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class InputSet:
     seed: int = 0                          # for the reference's get_inputs()
     draw_seed: int | None = None           # of torch's generators before a call; None: the reference draws nothing
     generators: str = ""                   # a digest of their states after it; "" where it draws nothing
+    open: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()  # by output, from where to where rounding decides its values
 
     @property
     def written(self) -> list[int]:

@@ -114,10 +114,11 @@ def plant(value: torch.Tensor, others: Sequence[float], generator: torch.Generat
 def amplify(value: torch.Tensor) -> torch.Tensor:
     """Returns a weight of two and more axes scaled up to the standard deviation sqrt(2 / fan-in), with which layers and ReLUs
     preserve the variance of what goes through them (He et al. 2015); other tensors, and larger weights, as they are."""
-    if not value.dtype.is_floating_point or value.dim() < 2 or value.numel() < 2:
+    if not (value.is_floating_point() or value.is_complex()) or value.dim() < 2 or value.numel() < 2:
         return value
-    wanted, found = math.sqrt(2 / value[0].numel()), float(value.float().std())
-    return (value.float() * (wanted / found)).to(value.dtype) if 0 < found < wanted else value
+    wide = value if value.is_complex() else value.float()
+    wanted, found = math.sqrt(2 / value[0].numel()), float(wide.std())
+    return (wide * (wanted / found)).to(value.dtype) if 0 < found < wanted else value
 
 
 def is_constant(value: torch.Tensor) -> bool:
@@ -126,7 +127,10 @@ def is_constant(value: torch.Tensor) -> bool:
 
 
 def perturb_far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Returns a floating-point tensor with random signs and each element times 0.5 to 1.5; other tensors as they are."""
+    """Returns a tensor of floats with random signs and each element times 0.5 to 1.5; of complex numbers, real and imaginary
+    parts; other tensors as they are."""
+    if value.is_complex():
+        return torch.view_as_complex(perturb_far(torch.view_as_real(value.resolve_conj()).contiguous(), generator))
     if not value.dtype.is_floating_point or value.numel() == 0:
         return value
     factor = torch.rand(value.shape, generator=generator, device=generator.device).add_(0.5)

@@ -48,6 +48,7 @@ from stitchcuda.verify.processes.worker import WorkerFailed
 
 _TOUCHED = 3                               # this set repeats set 0 with a few elements exchanged or changed
 _LAYOUT = 4                                # this set has another memory layout; only the final verification draws so many
+_AGAIN = 3                                 # sets on which an output must be the same, too, that says little
 _MORE_PATCHWORK = 2                        # sets on which a kernel is left out that does nothing on all others
 _MET = 2                                   # sets that meet conditions, as far as there are any: chance may spoil one
 _LARGER = 2                                # another size is at most this many times the given one
@@ -56,6 +57,7 @@ _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
 _LITTLE, _MOST_S = 2**26, 15.0            # bytes of a call of which all kinds of parameters are tried, for so many seconds
 _CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
+KEPT_BUFFERS = "limited: buffers of masks and integers keep the constructor's values"
 _random = secrets.SystemRandom()
 
 Clock = Callable[[], float]
@@ -253,6 +255,14 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     if names and len(found) == len(names) and not writes_state:
         listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
         return f"The reference is degenerate: {listed}. A program that computes nothing would pass.", []
+    if found and len(sets) > 1:            # it may be so by chance, as of a count or of a state behind short rows
+        more = [draw_set(ask, secret_inputs, variants=[GIVEN], draw_seed=first.draw_seed) for _ in range(_AGAIN)]
+        again = find([first, *more]).found
+        found = {name: why for name, why in found.items() if name in again}
+    if found and first.draw_seed is not None:
+        other = draw_set(ask, secret_inputs, variants=[GIVEN], seed=first.seed, draw_seed=secrets.randbits(31))
+        for name in set(ask(requests.FindWrong(other, first, secret_inputs.bounds(2))).names) & found.keys():
+            found[name] += ", and follows from the random numbers that a call draws"
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
@@ -316,6 +326,10 @@ def redraw_far(
         try:
             made = ask(requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=usual, far=kind))
             other = replace(secret_inputs, state=made.state, notes=[], sets=[], kind=kind)
+            if made.varied and kind == "loaded":
+                for drawn in (secret_inputs, *others):
+                    drawn.notes = [note for note in drawn.notes if not note.startswith(KEPT_BUFFERS)]
+                secret_inputs.notes += made.notes
             for variants in ([GIVEN], [*SMALL, GIVEN]) if made.varied and not large else ([GIVEN],) if made.varied else ():
                 other.sets.append(draw_set(ask, other, seed=first.seed, variants=variants))
         except BadInput as error:          # such as an index out of range, which ends the whole process on a GPU

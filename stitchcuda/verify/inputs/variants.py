@@ -42,7 +42,7 @@ from stitchcuda.verify.inputs.integer_values import SMALLEST, crowd
 from stitchcuda.verify.inputs.rare_values import ONE, RARE, draw
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
-from stitchcuda.verify.messages.shared_tensors import flat_parts, without_float8
+from stitchcuda.verify.messages.shared_tensors import as_real, flat_parts, without_float8
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
@@ -333,24 +333,25 @@ def why_unsuitable(
     """Says why programs cannot be judged by the reference's outputs for a variant, or "".
 
     The outputs must be finite, except where those of the inputs as given are infinite too (`infinite`), not near overflow (an
-    honest program may overflow a little earlier) and not constant, unless `constant`. Their own error must not be far above
+    honest program may overflow a little earlier) and not all constant, unless `constant`. Their own error must not be far above
     `usual`, the `relative_error` of the inputs as given: on an ill-conditioned call an honest program would be refused.
     """
-    for name, own in expected.items():
+    for name, own, true in ((name, as_real(own), as_real(exact[name])) for name, own in expected.items()):
         if not own.dtype.is_floating_point or own.numel() == 0:
             continue
         if (places := infinite.get(name)) is not None and own.shape == places.shape:
-            both = own, exact[name]
+            both = own, true
             if any(bool(torch.isnan(value).any()) or not torch.equal(torch.isinf(value), places) for value in both):
                 return "it does not stay finite, or infinite in the same places"
             own = own.masked_fill(places, 0.0)
-        elif not is_finite(own) or not is_finite(exact[name]):
+        elif not is_finite(own) or not is_finite(true):
             return "it does not stay finite"
         least, most = map(float, torch.aminmax(own if own.dtype is torch.float32 else own.double()))
         if max(-least, most) > _HEADROOM * torch.finfo(own.dtype).max:
             return "it comes near overflow"
-        if own.numel() > 1 and name.startswith("output") and least == most and not constant:
-            return "its output becomes constant"
+    several = [value for name, value in expected.items() if name.startswith("output") and value.numel() > 1]
+    if not constant and any(map(_holds_reals, several)) and all(is_constant(without_float8(value)) for value in several):
+        return "its output becomes constant" if len(several) == 1 else "all of its outputs become constant"
     if usual is not None and relative_error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _largest_eps(expected):
         return "it becomes ill-conditioned"
     return ""
@@ -397,10 +398,10 @@ def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> flo
     """The largest relative error in norm among the reference's outputs, against float64; inf if it is not finite. Where both
     have the same infinity, there is none."""
     worst = 0.0
-    for name, own in expected.items():
+    for name, own in ((name, as_real(own)) for name, own in expected.items()):
         if own.dtype.is_floating_point and own.numel():
             error, size = [], []
-            for given, true in zip(flat_parts(own), flat_parts(exact[name]), strict=True):
+            for given, true in zip(flat_parts(own), flat_parts(as_real(exact[name])), strict=True):
                 given, true = given.double(), true.double()
                 same = torch.isinf(true) & (given == true)
                 if bool(same.any()):
@@ -413,7 +414,8 @@ def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> flo
 
 def infinities(exact: dict[str, Tensor]) -> dict[str, Tensor]:
     """The places of infinities in each output that has any."""
-    floats = ((name, value) for name, value in exact.items() if value.is_floating_point() and not is_finite(value))
+    reals = ((name, as_real(value)) for name, value in exact.items())
+    floats = ((name, value) for name, value in reals if value.is_floating_point() and not is_finite(value))
     return {name: torch.isinf(value) for name, value in floats}
 
 
@@ -428,7 +430,11 @@ def count_finite(tensor: Tensor) -> int:
 
 
 def _largest_eps(outputs: dict[str, Tensor]) -> float:
-    return max((torch.finfo(output.dtype).eps for output in outputs.values() if output.dtype.is_floating_point), default=0.0)
+    return max((torch.finfo(output.dtype).eps for output in outputs.values() if _holds_reals(output)), default=0.0)
+
+
+def _holds_reals(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {

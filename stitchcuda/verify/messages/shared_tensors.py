@@ -98,6 +98,11 @@ def without_float8(tensor: Tensor) -> Tensor:
     return tensor.float() if is_float8(tensor) else tensor
 
 
+def as_real(tensor: Tensor) -> Tensor:
+    """The tensor, complex numbers as pairs of real ones."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
 def extent(tensor: Tensor) -> int:
     """The number of elements of memory from a tensor's first to its last element, gaps included."""
     return strided_extent(tensor.shape, tensor.stride())

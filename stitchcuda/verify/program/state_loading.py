@@ -20,7 +20,7 @@ from stitchcuda.counts import counted
 from stitchcuda.verify.inputs.integer_values import SMALLEST
 from stitchcuda.verify.inputs.reseeding import is_constant
 from stitchcuda.verify.messages.program_requests import LoadSettings
-from stitchcuda.verify.messages.shared_tensors import flat_parts
+from stitchcuda.verify.messages.shared_tensors import as_real, flat_parts
 from stitchcuda.verify.program.buffer_restoring import held_tensor
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
@@ -246,9 +246,9 @@ def _tensors(program: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value for name, value in program.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
-def _form(tensor: torch.Tensor) -> tuple[tuple[int, ...], bool]:
-    """What must be equal to match by shape: the sizes other than 1, and whether the dtype is a floating-point one."""
-    return tuple(size for size in tensor.shape if size != 1), tensor.is_floating_point()
+def _form(tensor: torch.Tensor) -> tuple[tuple[int, ...], bool, bool]:
+    """What must be equal to match by shape: the sizes other than 1, and whether it holds floats, complex numbers or others."""
+    return tuple(size for size in tensor.shape if size != 1), tensor.is_floating_point(), tensor.is_complex()
 
 
 def _reshape_as(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -267,28 +267,30 @@ def _change_some(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a copy with few numbers changed, at random places: outputs are then right if hardly any number is read."""
     places = torch.randperm(tensor.numel())[: max(_FEWEST, tensor.numel() // _ONE_OF)].to(tensor.device)
     flat = tensor.flatten().clone()
-    some = flat[places].float()
-    flat[places] = (some + (0.5 + torch.rand_like(some)) * (1 + some.abs())).to(tensor.dtype)
+    some = flat[places] if flat.is_complex() else flat[places].float()
+    flat[places] = (some + (0.5 + torch.rand_like(some.abs())) * (1 + some.abs())).to(tensor.dtype)
     return flat.reshape(tensor.shape)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is a dense floating-point tensor."""
-    return tensor.is_floating_point() and tensor.layout is torch.strided
+    """Whether it is a dense tensor of floats or complex numbers."""
+    return (tensor.is_floating_point() or tensor.is_complex()) and tensor.layout is torch.strided
 
 
 def find_packed(program: torch.nn.Module) -> list[str]:
     """Names of a constructed program's attributes and non-persistent buffers that hold the numbers of one of its parameters, in
     any order and rounded to any dtype, in memory of their own: what is loaded later does not reach them."""
-    parameters = [tensor for _, tensor in torch.nn.Module.named_parameters(program)]
+    parameters = [as_real(tensor) for _, tensor in torch.nn.Module.named_parameters(program)]
     memory = {tensor.untyped_storage().data_ptr() for tensor in parameters}
     found = []
     for prefix, module in torch.nn.Module.named_modules(program):
         for name, value in {**module._buffers, **vars(module)}.items():
             persistent = name in module._buffers and name not in module._non_persistent_buffers_set
-            plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and value.is_floating_point()
-            if persistent or not plain or value.numel() < SMALLEST or value.untyped_storage().data_ptr() in memory:
+            if persistent or not isinstance(value, torch.Tensor) or not _is_plain(value) or value.numel() < SMALLEST:
                 continue
+            if value.untyped_storage().data_ptr() in memory:
+                continue
+            value = as_real(value)
             if any(value.numel() == other.numel() and _same_numbers(value, other) for other in parameters):
                 found.append(f"{prefix}.{name}" if prefix else name)
     return found

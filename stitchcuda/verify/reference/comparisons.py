@@ -36,6 +36,7 @@ from stitchcuda.verify.reference.blocks import Blocks
 _PARTS_REMARK = "limited: compared a part at a time, from the host's memory, because the GPU's does not suffice"
 _CPU_REMARK = "limited: compared on the CPU, because the GPU's memory does not suffice"
 _HOST_REMARK = "limited: tensors were kept on the host in between, because the GPU's memory does not suffice"
+MOST_RUNS = 4096                           # of elements that are not compared
 _MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
 
 State = dict[str, torch.Tensor]
@@ -72,21 +73,28 @@ class Comparisons:
 
     def keep(
         self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0,
-        draw_seed: int | None = None, generators: str = "",
+        draw_seed: int | None = None, generators: str = "", undecided: State | None = None,
     ) -> InputSet:  # fmt: skip
-        """Puts a new set into blocks, and measures the reference's own errors."""
+        """Puts a new set into blocks, and measures the reference's own errors. `undecided`: masks of elements that rounding
+        decides, in which programs are not compared; by default few integers that float64 has otherwise."""
+        if undecided is None:
+            undecided = find_differing(expected, exact)
+        runs = {name: _runs(mask) for name, mask in undecided.items()}
         owns, truths = list(expected.values()), list(exact.values())
         blocks = [self._blocks.pack(tensors) for tensors in (inputs, owns, truths)]
         measures = self._where_there_is_room(
             lambda place, device: tuple(
-                bound.measure_error(own.to(place), true.to(place), device=device)
-                for own, true in zip(owns, truths, strict=True)
+                bound.measure_error(
+                    with_decided(own.to(place), true.to(place), runs.get(name, ())), true.to(place), device=device
+                )
+                for name, own, true in zip(expected, owns, truths, strict=True)
             )
         )[0]
         return InputSet(
             inputs=blocks[0], structure=structure, names=tuple(expected), expected=blocks[1], exact=blocks[2],
             measures=measures, input_facts=tuple(map(_facts, inputs)), output_facts=tuple(map(_facts, owns)),
             variant=variant, seed=seed, draw_seed=draw_seed, generators=generators,
+            open=tuple((name, found) for name, found in runs.items() if found),
         )  # fmt: skip
 
     def receive(self, request: requests.Receive) -> requests.Received:
@@ -145,6 +153,7 @@ class Comparisons:
         changing = [name for name in request.given_back if name in updated]
         others = [name for name in request.given_back if name not in updated]
         left = None if answer.state is None else dict(zip(changing, answer.state, strict=False))
+        undecided = dict(request.given.open)
         errors: list[OutputError] = []
         reasons: list[str] = []
         remarks: list[str] = []
@@ -183,6 +192,7 @@ class Comparisons:
             same_shape = kind == name and value.shape == own.shape
             if same_shape and not request.given.lenient and value.stride() != own.stride():
                 remarks.append(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
+            value, own = (with_decided(tensor, true, undecided.get(name, ())) for tensor in (value, own))
             error = bound.judge(name, value, own, true, request.bounds[name], measure, device=device)
             if kind == name and request.given.variant == GIVEN:
                 error = error.model_copy(update={"tolerance": needed_tolerance(value, own, device=device)})
@@ -285,6 +295,28 @@ def _read_set(given: InputSet, device: str) -> tuple[Tensors, Tensors, Tensors]:
     return inputs, expected, exact
 
 
+def find_differing(expected: State, exact: State) -> State:
+    """Masks of integers that float64 has otherwise, with the rows that they are in, for outputs of which these are few."""
+    masks = {name: bound.find_off(exact[name], own, own) for name, own in expected.items() if not bound.eps(own.dtype)}
+    return {name: mask for name, mask in masks.items() if 0 < 8 * int(mask.sum()) <= mask.numel()}
+
+
+def _runs(mask: torch.Tensor) -> tuple[tuple[int, int], ...]:
+    """From where to where it is true, in row-major order; nothing where that is so in too many places."""
+    changes = torch.nn.functional.pad(mask.flatten().int(), (1, 1)).diff().nonzero().flatten().tolist()
+    return tuple(zip(changes[::2], changes[1::2], strict=True)) if len(changes) <= 2 * MOST_RUNS else ()
+
+
+def with_decided(value: torch.Tensor, other: torch.Tensor, runs: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """The value with the elements of `other` there; as it is where the two have not the same form."""
+    if not runs or value.shape != other.shape:
+        return value
+    made, there = value.reshape(-1).clone(), other.reshape(-1)
+    for begin, end in runs:
+        made[begin:end] = there[begin:end].to(made.dtype)
+    return made.view(value.shape)
+
+
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype hold the same bytes in the same order of elements, whatever their strides."""
     if left.shape != right.shape or left.dtype != right.dtype:
@@ -311,4 +343,4 @@ def _sentence(error: OutputError) -> str:
 
 
 def _facts(tensor: torch.Tensor) -> TensorFacts:
-    return TensorFacts(shape=tuple(tensor.shape), bytes=extent_bytes(tensor), floating=tensor.is_floating_point())
+    return TensorFacts(shape=tuple(tensor.shape), bytes=extent_bytes(tensor), floating=bound.eps(tensor.dtype) > 0)

@@ -140,6 +140,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._seen = TrackedMemory()              # of results of which it is noted whether they were true
         self._indices = TrackedMemory()           # of places of largest values: a number in `_tied`
         self._tied: list[Flags] = []
+        self._limits: dict[_Place, bool] = {}     # in some pass of a loop the second of two is a constant, or the first
         self._counts: dict[str, int] = {}
 
     def __exit__(self, kind: Any, *error: Any) -> None:
@@ -160,9 +161,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         watched = not constant and name in _WATCHED and all(_is_plain(tensor) for tensor in tensors)
         if watched and name not in _LOGICAL:
-            regimes = self._before(name, func._overloadname, tensors, args, kwargs or {})
+            place = self._place(name)
+            regimes = self._before(place, func._overloadname, tensors, args, kwargs or {})
             if regimes:
-                self._add(self._look(self._place(name), regimes))
+                self._add(self._look(place, regimes))
         result = func(*args, **(kwargs or {}))
         if watched and name in _LOGICAL and isinstance(result, Tensor) and (result.dtype is torch.bool or name[:2] != "bi"):
             self._seen.add(result)
@@ -180,10 +182,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _before(
-        self, name: str, overload: str, tensors: Sequence[Tensor], args: Any, kwargs: dict[str, Any]
+        self, place: _Place, overload: str, tensors: Sequence[Tensor], args: Any, kwargs: dict[str, Any]
     ) -> dict[str, Callable[[], Tensor]]:
         """What there is to see before the operator runs, which may overwrite its argument."""
-        given: Tensor = args[0]
+        name, given = place.name, args[0]
         if name in _CONDITION:
             condition = args[_CONDITION[name]]
             if condition in self._seen or condition in self._constant or condition.dtype is not torch.bool:
@@ -193,9 +195,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _limited(name, given, args, kwargs)
         if name in ("maximum", "minimum"):
             constants = [tensor in self._constant for tensor in tensors]
-            if constants not in ([True, False], [False, True]):
+            if constants in ([True, False], [False, True]):
+                self._limits[place] = constants[1]
+            if place not in self._limits or len(tensors) != 2:
                 return {}
-            value, limit = tensors if constants[1] else tensors[::-1]
+            value, limit = tensors if self._limits[place] else tensors[::-1]
             acts = torch.lt if name == "maximum" else torch.gt
             return {"acting": lambda: acts(value, limit).any(), "not acting": lambda: ~acts(value, limit).all()}
         if name == "round" and given.is_floating_point() and not overload.startswith("decimals"):

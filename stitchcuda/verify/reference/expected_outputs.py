@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision
-from stitchcuda.verify.compare.bound import Measure
+from stitchcuda.verify.compare.bound import Measure, eps, pool_measures
 from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, OtherCalls
@@ -34,15 +34,16 @@ from stitchcuda.verify.messages.shared_tensors import group_by_memory
 from stitchcuda.verify.messages.tensor_block import unpack
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.reference.blocks import Blocks
-from stitchcuda.verify.reference.comparisons import Comparisons
+from stitchcuda.verify.reference.comparisons import Comparisons, find_differing
 from stitchcuda.verify.reference.condition_search import meet
 from stitchcuda.verify.reference.conditions import Conditions
 from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
-from stitchcuda.verify.reference.range_search import allow_beside, search_ranges, stands_rounding
+from stitchcuda.verify.reference.range_search import allow_beside, find_open, search_ranges, stands_rounding
 from stitchcuda.verify.reference.reference import Reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
 
+_LITTLE = 2**26                            # bytes of a call that is repeated with noise
 _MOST_JOINED = 4                           # ways to give one tensor for two inputs that are tried
 
 Outputs = dict[str, torch.Tensor]
@@ -65,6 +66,7 @@ class ExpectedOutputs:
         self._errors: dict[str, Measure] = {}    # the reference's own on inputs as given
         self._infinite: dict[str, torch.Tensor] = {}  # where outputs for them are
         self._conditions: Conditions | None = None  # of the check that runs, if it is a final one
+        self._open: Outputs | None = None  # of the last set, the elements that rounding decides; None: not looked at
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
 
     def watch_conditions(self, request: requests.WatchConditions) -> Done:
@@ -92,7 +94,13 @@ class ExpectedOutputs:
         variant, arguments, expected, exact, generators = found
         if variant == variants.GIVEN and not request.sizes:
             self._infinite = variants.infinities(exact)
-        usual = variants.relative_error(expected, exact) if variant == variants.GIVEN else 0.0
+        usual = 0.0
+        if self._open is None:
+            self._open = self._find_few_open(arguments, (expected, exact, generators), self._draw_seed(request))
+        if variant == variants.GIVEN:
+            decided = {name: torch.where(mask, exact[name].to(expected[name].dtype), expected[name])
+                       for name, mask in self._open.items()}
+            usual = variants.relative_error(expected | decided, exact)
         tensors: list[torch.Tensor] = []
         try:
             structure = wire.encode(arguments, tensors)
@@ -101,7 +109,7 @@ class ExpectedOutputs:
             raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
         made = self._comparisons.keep(
             structure, tensors, expected, exact, variant=variant, seed=request.seed, draw_seed=self._draw_seed(request),
-            generators=generators,
+            generators=generators, undecided=self._open,
         )
         if variant == variants.GIVEN and not request.sizes:
             self._errors = dict(zip(made.names, made.measures, strict=True))
@@ -131,7 +139,7 @@ class ExpectedOutputs:
     ) -> tuple[str, Any, Outputs, Outputs, str] | None:
         """Returns (variant, inputs, what `_compute` returns) for the first variant that the reference can compute; None if it
         is none of an optional set. Appends to `skipped` why those before were not taken."""
-        given, draw_seed = self._reference.inputs(request.seed), self._draw_seed(request)
+        given, draw_seed, self._open = self._reference.inputs(request.seed), self._draw_seed(request), None
         others = request.variants if request.optional else request.variants[:-1]
         if others and request.beyond and self.ranges is None:
             self.ranges = self._find_ranges(request)
@@ -149,6 +157,7 @@ class ExpectedOutputs:
             if made is None:
                 continue                   # nothing to vary this way
             if not isinstance(made, str):
+                skipped += self._describe_open(variant)
                 return variant, *made
             if not (variants.is_rare(variant) or variant.endswith(variants.BEYOND)):
                 skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
@@ -181,8 +190,12 @@ class ExpectedOutputs:
         if tuple(made[0]) != request.names:
             return "it returns or writes other tensors"
         tested = rare or variant.endswith(variants.BEYOND) or variant.startswith("patchwork")
-        if tested and not self._stands_rounding(variant, arguments, made, draw_seed, generator):
-            return "rounding decides what it returns"
+        self._open = None
+        if tested:
+            found = self._find_open(variant, arguments, made, draw_seed, generator)
+            if found is None:
+                return "rounding decides what it returns"
+            self._open = found
         return arguments, *made
 
     def _draw_seed(self, request: requests.Expect) -> int | None:
@@ -211,16 +224,45 @@ class ExpectedOutputs:
         (args, kwargs), drawn = arguments, None if draw_seed is None else RandomDraws(draw_seed)
         return run_in_precision(self._reference.module, args, kwargs, self._precision, self._device, drawn)
 
-    def _stands_rounding(
+    def _find_open(
         self, variant: str, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None,
         generator: torch.Generator,
-    ) -> bool:  # fmt: skip
+    ) -> Outputs | None:  # fmt: skip
+        """The elements that rounding decides (`find_open`); None where it decides all outputs."""
         met, kind = variant == variants.MET, RARE.get(variant.removesuffix(ONE))
         centred = kind is None or not kind.offset
-        return made[0].keys() == self._errors.keys() and stands_rounding(
+        if made[0].keys() != self._errors.keys():
+            return None
+        return find_open(
             lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator, centred=centred,
-            spare_exact=met,
+            spare_exact=met, apart=self._picks(made[0]),
         )
+
+    def _find_few_open(self, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None) -> Outputs:
+        """The same of a set that is judged in any case, where the order of values matters: integers that only few programs
+        would return, and what follows from them."""
+        expected, exact, _ = made
+        size = sum(tensor.nbytes for tensor in (*expected.values(), *list_tensors(arguments)))
+        if size > _LITTLE or not self._picks(expected):
+            return find_differing(expected, exact)
+        generator = torch.Generator(self._device).manual_seed(0)
+        found = find_open(
+            lambda: self._rerun(arguments, draw_seed), expected, exact, lambda _, own: pool_measures([own]), generator,
+            apart=True,
+        )  # fmt: skip
+        return {name: mask for name, mask in (found or {}).items() if not bool(mask.all())}
+
+    def _describe_open(self, variant: str) -> list[str]:
+        """A note on outputs that are not compared at all, for a variant that has one."""
+        names = [name for name, mask in (self._open or {}).items() if bool(mask.all())]
+        if not names or variants.is_rare(variant) or variant == variants.MET:
+            return []
+        what = variants.describe(variant.removesuffix(variants.BEYOND))
+        return [f"limited: {what} said nothing about {', '.join(names)}: rounding decides what it is"]
+
+    def _picks(self, expected: Outputs) -> bool:
+        """Whether the order of values matters to what the reference returns."""
+        return any(eps(own.dtype) == 0.0 for own in expected.values()) if self.ranges is None else self.ranges.ties
 
     def compute_or_say(
         self, arguments: Any, usual: float, draw_seed: int | None, *, constant: bool = False, watched: bool = False

@@ -50,6 +50,7 @@ _ARITHMETIC = frozenset((
 _LIMITING = frozenset(("remainder", "clamp_max", "minimum", "bitwise_and"))
 _CASTS = frozenset(("_to_copy", "to", "clone", "copy", "detach", "alias", "lift_fresh", "set"))
 _WRITES = ("scatter", "index_put", "index_copy", "index_fill", "index_add", "index_reduce", "put")
+_PICKING = frozenset(("amax", "amin"))     # whose results are values that they are given
 _LOSSES = frozenset(("nll_loss_forward", "nll_loss2d_forward"))
 
 
@@ -121,7 +122,7 @@ class OperatorUses(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note(name, args, whole)
             casts, in_place = name.rstrip("_") in _CASTS, name.endswith("_")
             sources = tensors[1:] if in_place else tensors
-            copy = casts and bool(sources) and all(map(self._holds_as_given, sources))
+            copy = (casts or name in _PICKING) and bool(sources) and all(map(self._holds_as_given, sources))
             for made in pytree.tree_leaves(result):
                 if isinstance(made, Tensor) and (not made.is_floating_point() or casts):
                     view = self._holds_as_given(made) and (not in_place or name == "set_")
@@ -246,7 +247,7 @@ def _index_and_size(name: str, args: Any) -> tuple[Tensor | None, int]:
     """Returns (an operator's index, the number of rows that it may name), or (None, 0) if it has several or is not known."""
     if name in ("embedding", "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"):
         return args[1], args[0].shape[0]
-    if name in ("index_select", "gather"):
+    if name.rstrip("_") in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce"):
         return args[2], args[0].shape[args[1]]
     if name == "index" and len(args[1]) == 1 and args[1][0] is not None:
         return args[1][0], args[0].shape[0]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns
+from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns, drawn_far
 from stitchcuda.verify.inputs.integer_values import IntegerUses
 from stitchcuda.verify.inputs.reference_requests import ReferenceTensor, Renew
 from stitchcuda.verify.inputs.reseeding import (
@@ -27,7 +27,7 @@ from stitchcuda.verify.inputs.reseeding import (
     plant,
     widen,
 )
-from stitchcuda.verify.inputs.secret_inputs import shorten_list
+from stitchcuda.verify.inputs.secret_inputs import KEPT_BUFFERS, shorten_list
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.variants import OutputSummary, why_worse
 from stitchcuda.verify.messages import gpu_memory
@@ -148,9 +148,9 @@ class ReferenceState:
             why = f"as the reference {self._why_near} with others"
             yield f"limited: parameters only near the constructor's values, {why}: {shorten_list(near)}"
 
-    def go_far(self, request: Renew, usual: Outputs, call: Call, facts: Mapping[str, BufferFacts]) -> bool:
+    def go_far(self, request: Renew, usual: Outputs, call: Call, facts: Mapping[str, BufferFacts]) -> set[str]:
         """Gives the module values of the kind `request.far`, after `renew`, each tensor of the largest strength that the
-        reference stands, as far as few tries show. Returns whether any has such values. `call`: as for `widen`."""
+        reference stands, as far as few tries show. Returns which have such values. `call`: as for `widen`."""
         kind, self._facts, found = KINDS[request.far], facts, dict[str, float]()
         may = [name for name, value in self._original.items() if concerns(kind, value, self._freedom[name])]
         random.Random(request.seed).shuffle(may)
@@ -162,7 +162,7 @@ class ReferenceState:
 
             found = {**found, **dict.fromkeys(find_standing(left, stands, _FEW_TRIES), strength)}
         self._draw(request, self._freedom, found)
-        return bool(found)
+        return set(found)
 
     def buffer_facts(self, outputs: Mapping[str, torch.Tensor], uses: IntegerUses | None) -> dict[str, BufferFacts]:
         """How the reference uses its tensors of whole numbers. `outputs`: of a call with the constructor's values. `uses`: what
@@ -183,7 +183,7 @@ class ReferenceState:
     def _gets_others(self, request: Renew, name: str, strength: float) -> bool:
         """Whether a tensor gets other values of a kind; floats always do."""
         value = self._original[name].to(self._device)
-        if value.is_floating_point() or name in request.keep:
+        if value.is_floating_point() or value.is_complex() or name in request.keep:
             return name not in request.keep
         drawn = self._drawn_far(request, name, value, strength, torch.Generator(self._device).manual_seed(request.seed))
         return not torch.equal(drawn, value)
@@ -192,7 +192,7 @@ class ReferenceState:
         self, request: Renew, name: str, value: torch.Tensor, strength: float, generator: torch.Generator
     ) -> torch.Tensor:
         facts = self._facts.get(name, BufferFacts())
-        return KINDS[request.far].change(Draw(value, self._freedom[name], generator, facts), strength)
+        return drawn_far(KINDS[request.far], Draw(value, self._freedom[name], generator, facts), strength)
 
     def _fails(
         self, request: Renew, freedom: Mapping[str, Freedom], usual: Outputs, call: Call, widths: Mapping[str, float] = _NEAR
@@ -209,7 +209,6 @@ class ReferenceState:
 
     def _describe_kept(self, keep: set[str]) -> Iterator[str]:
         """Yields notes on the tensors whose values are not generic, apart from those in `keep`."""
-        names = self._parameter_names()
         for freedom, what in (("same signs", "constructor's zeros and signs"), ("none", "constructor's values")):
             kept = [
                 name for name, wanted in self._wanted.items()
@@ -217,13 +216,22 @@ class ReferenceState:
             ]  # fmt: skip
             if kept:
                 yield f"limited: kept with the {what}, as the reference {self._why} with others: {shorten_list(kept)}"
+        yield from self.describe_fixed(keep, set())
+
+    def describe_fixed(self, keep: set[str], varied: set[str]) -> Iterator[str]:
+        """Yields notes on masks and integers, apart from those in `keep`: their values are the constructor's, and for those
+        that are `varied` two calls had others."""
+        names = self._parameter_names()
         fixed = [
             name for name, wanted in self._wanted.items()
-            if wanted == "none" and name not in names | keep and self._original[name].numel()
+            if wanted == "none" and name not in names and self._original[name].numel()
             and not name.endswith("num_batches_tracked")
         ]  # fmt: skip
-        if fixed:
-            yield f"limited: buffers of masks and integers keep the constructor's values: {shorten_list(fixed)}"
+        if kept := [name for name in fixed if name not in keep]:
+            yield f"{KEPT_BUFFERS}: {shorten_list(kept)}"
+        if others := [name for name in fixed if name in varied]:
+            what = "as a checkpoint may hold them, such as a counter far on or at the end of a ring"
+            yield f"buffers of masks and integers had other values in two calls only, {what}: {shorten_list(others)}"
 
     @torch.no_grad()
     def _draw(self, request: Renew, freedom: Mapping[str, Freedom], widths: Mapping[str, float] = _NEAR) -> None:
@@ -250,7 +258,8 @@ class ReferenceState:
                 grouped[name] = drawn
             state[name].copy_(value if name in keep or name in grouped else drawn)
         for group in request.alike:        # the largest of each number, since a running variance must stay positive
-            shared = torch.stack([grouped[name].float().reshape(-1) for name in group]).amax(0)
+            first, *others = (grouped[name].reshape(-1) for name in group)
+            shared = first if first.is_complex() else torch.stack([first, *others]).float().amax(0)
             for name in set(group) - keep:
                 state[name].copy_(shared.reshape(state[name].shape))
 

@@ -190,7 +190,8 @@ class ReferenceWorker:
             if request.far and not isinstance(found, str) and self._outputs.rounding_decides((args, kwargs), found, draw_seed):
                 found = "it is decided by rounding"
             if isinstance(found, str):
-                return found.removeprefix("it ").replace("its output becomes", "has an output that becomes")
+                found = found.removeprefix("it ").replace("its output becomes", "has an output that becomes")
+                return found.replace("all of its outputs", "has outputs that all")
             return variants.summarise(found[0])
 
         notes: tuple[str, ...] = ()
@@ -207,7 +208,8 @@ class ReferenceWorker:
                 if KINDS[request.far].ties and (ranges is None or ranges.open_ties):
                     return requests.Renewed(self._state.packed(self.blocks), varied=False)
                 varied = self._state.go_far(request, usual, call_wide, facts)
-                return requests.Renewed(self._state.packed(self.blocks), varied)
+                notes = tuple(self._state.describe_fixed(set(request.keep) | varied, varied))
+                return requests.Renewed(self._state.packed(self.blocks), bool(varied), notes)
             if request.wide_for is not None:
                 ranges = self._outputs.ranges
                 zeros, compared = ranges is not None and not ranges.ties, ranges.compared_state if ranges else {}
