@@ -12,7 +12,8 @@
 // memory at which an access began, who wrote and who read last. In order are accesses before and after a barrier, for threads of one warp also
 // those before and after a warp operation. Volatile and atomic accesses are no races. A kernel with memory fences may order
 // accesses to device memory by them, which is not followed: there only shared memory is looked at. A write that changes nothing is
-// no race. Races are looked for among the first `kMost` accesses of a kernel in one call of a program, bounds in all.
+// no race. Races are looked for among the first `kMost` accesses of a kernel in one call of a program, once it has had `kManyCalls`
+// times as many among `kLater`; bounds in all.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@
 
 namespace stitchsim {
 
-constexpr unsigned long kMost = 500'000;
+constexpr unsigned long kMost = 500'000, kManyCalls = 4, kLater = 50'000;
 
 struct Range {
   std::size_t begin, end;

@@ -1,5 +1,7 @@
 #include "kernels.h"
 
+#include "access_check.h"
+
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -19,7 +21,8 @@ constexpr std::size_t kTable = 64 * 1024;  // tensors up to this size may be tab
 struct Kernel {
   std::string name;
   unsigned long launches = 0;
-  unsigned long looked_at = 0;
+  unsigned long looked_at = 0;           // accesses among which races were looked for, in this call
+  unsigned long before = 0;              // and in calls before it
   bool skip = false;
 };
 
@@ -73,12 +76,13 @@ void find_tensors(const Book& book, const void* values, std::size_t bytes, bool 
 }
 }  // namespace
 
-bool count_launch(const char* text, const void* code, const void* values, std::size_t bytes, unsigned long*& looked_at) {
+bool count_launch(const char* text, const void* code, const void* values, std::size_t bytes, unsigned long*& looked_at, bool& often) {
   Book& all = book();
   const std::lock_guard<std::mutex> lock(all.mutex);
   Kernel& kernel = launched(all, text, code);
   kernel.launches++;
   looked_at = &kernel.looked_at;         // a deque's elements stay where they are
+  often = kernel.before >= kManyCalls * kMost;
   if (!all.tensors.empty()) {
     Ranges found;
     find_tensors(all, values, bytes, true, found);
@@ -125,6 +129,9 @@ unsigned long stitchsim_take_bytes() {
   const unsigned long counted = book().bytes;
   book().bytes = 0;
   book().tensors.clear();
-  for (stitchsim::Kernel& kernel : book().kernels) kernel.looked_at = 0;
+  for (stitchsim::Kernel& kernel : book().kernels) {
+    kernel.before += kernel.looked_at;
+    kernel.looked_at = 0;
+  }
   return counted;
 }

@@ -7,8 +7,8 @@ namespace stitchsim {
 
 // Counts a launch; false: the kernel is switched off and must not run. `text` is the launched expression ("scale<float>"), `code`
 // lies in the module that launches it. `values` are its arguments, among which pointers are looked for. `looked_at` gets the
-// place of a count: the kernel's accesses that were looked at for races (access_check.h).
-bool count_launch(const char* text, const void* code, const void* values, std::size_t bytes, unsigned long*& looked_at);
+// place of a count: the kernel's accesses that were looked at for races (access_check.h). `often`: whether many were in earlier calls.
+bool count_launch(const char* text, const void* code, const void* values, std::size_t bytes, unsigned long*& looked_at, bool& often);
 
 }  // namespace stitchsim
 
