@@ -62,9 +62,9 @@ __thread unsigned char checking = kNothing;
 __thread Range dynamic{0, 0};                   // of the block that this thread runs: all there is,
 __thread std::size_t dynamic_used = 0;          // and what was asked for
 // Of device memory that this thread has found to be there in this block, by the place of the access: most accesses of a place are to one
-// tensor, and looking it up takes longer than all else.
+// tensor, and looking it up takes longer than all else. On the heap, and kept: there is little room for variables of a thread.
 constexpr std::size_t kPlaces = 64;
-__thread Range known[kPlaces];
+__thread Range* known = nullptr;
 Range& known_at(const void* caller) { return known[reinterpret_cast<std::uintptr_t>(caller) / 4 % kPlaces]; }
 
 bool is_shared(std::uintptr_t at) {
@@ -271,7 +271,8 @@ void begin_block_check(unsigned long block, Range dynamic_shared, std::size_t us
   Check& all = check();
   dynamic = dynamic_shared;
   dynamic_used = used;
-  std::memset(known, 0, sizeof known);
+  if (known == nullptr) known = new Range[kPlaces];
+  std::fill_n(known, kPlaces, Range{0, 0});
   checking = kBounds;
   if (all.left == 0) return;
   checking |= kRaces;
