@@ -206,6 +206,7 @@ class Baseline(Record):
     device: DeviceFacts
     eager_ms: float | None = None
     predicted_ms: float                    # eager time by bytes, flops and launches
+    predicted_device_ms: float | None = None  # of that, the device's work; None in sessions of older versions
     floor_ms: float                        # speed of light: compulsory bytes and flops over the device's ceilings
     opaque: str = ""                       # why capture failed; "" if it did not
     system: ProfileResult | None = None    # where the reference's time goes

@@ -62,12 +62,14 @@ def baseline(state: State, context: Context) -> State:
         )
     regions = partition(graph)
     result, profile = context.tools.profile_system(None)
+    predicted = cost.call_cost(graph, (), device)
     update["baseline"] = Baseline(
         capture=context.save(graph),
         regions=context.save_regions(regions),
         device=device,
         eager_ms=facts.eager_ms,
-        predicted_ms=cost.eager_ms(graph, regions, device),
+        predicted_ms=predicted.ms,
+        predicted_device_ms=predicted.device_ms,
         floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
         system=context.store_profile(result, profile),

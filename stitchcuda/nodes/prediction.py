@@ -110,7 +110,8 @@ class Predictor:
         found = self.describe(kept)
         program_ms = max(found.ms, baseline.floor_ms)
         saving = baseline.predicted_ms - program_ms  # of the graph as captured; a rewritten one costs more in eager mode
-        host = min(max(saving - (found.eager.device_ms - found.device_ms), 0.0), max(saving, 0.0))
+        before = found.eager.device_ms if baseline.predicted_device_ms is None else baseline.predicted_device_ms
+        host = min(max(saving - (before - found.device_ms), 0.0), max(saving, 0.0))
         return Prediction(
             device=baseline.device.name, eager_ms=baseline.predicted_ms, program_ms=program_ms,
             host_saving_ms=host, device_saving_ms=saving - host,
