@@ -3,8 +3,8 @@
     python benchmarks/split_products.py [--json FILE]
 
 For each shape (rows, length, columns) a layer is captured, rewritten (`compiler/templates/split_products.py`) and printed
-with its kernels, as in a session. Each is replayed as a CUDA graph, by turns, on input sets that rotate through more than the L2 cache.
-Errors are against float64, over those of torch's own fp32: of the norm, and of the worst element. Needs nvcc.
+with its kernels, as in a session. Each is replayed as a CUDA graph, by turns, on input sets that rotate through more than the
+L2 cache. Errors are against float64, over those of torch's own fp32: of the norm, and of the worst element. Needs nvcc.
 """
 
 from __future__ import annotations
