@@ -353,6 +353,7 @@ def test_targets_of_make() -> None:
 
 # ---- done as they say
 
+@pytest.mark.more
 def test_doctor_debug_shows_where_a_check_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {**os.environ, "STITCHCUDA_WORKSPACE": str(tmp_path)}
     code = (

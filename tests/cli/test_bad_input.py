@@ -144,7 +144,7 @@ BAD_REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("case", more_but(BAD_REFERENCES, "no Model", "stochastic"))
+@pytest.mark.parametrize("case", more_but(BAD_REFERENCES, "no Model"))
 def test_bad_reference(case: str, tmp_path: Path) -> None:
     source, words = BAD_REFERENCES[case]
     sentence = refused(optimize(tmp_path, source), *words)
@@ -223,6 +223,7 @@ def test_full_file_system(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", small], check=True)
 
 
+@pytest.mark.more
 def test_unknown_session(tmp_path: Path) -> None:
     for command in ("resume", "show"):
         refused(stitchcuda(command, "nobody", "--workspace", tmp_path / "ws"), str(tmp_path / "ws"))

@@ -20,6 +20,7 @@ from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions.cost import program_ms
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.compiler.templates import split_products as template
+from stitchcuda.compiler.templates.channels_last import carry_channels_last
 from stitchcuda.compiler.templates.split_products import find_products, gaining, split_products
 from stitchcuda.verify.program import simulated_device
 from tests.compiler.eager import captured, compare, evaluate
@@ -191,3 +192,35 @@ def test_split_regions_compute_what_eager_does() -> None:
     kinds = [region.kind for region in regions]
     assert kinds.count("fusible") == 3     # norm and split; bias, GELU and split; bias
     assert kinds.count("library") == 2
+
+
+class Net(nn.Module):
+    """Convolutions with and without bias, norms in both modes, pooling, a gate per channel, a concatenation, a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.left, self.right = nn.Conv2d(8, 6, 1, bias=False), nn.Conv2d(8, 10, 3, padding=1, groups=2)
+        self.up, self.head = nn.ConvTranspose2d(16, 8, 2, stride=2), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.relu(self.norm(self.first(x)))
+        y = torch.cat([self.left(y), self.right(y)], 1)
+        y = self.up(nn.functional.max_pool2d(y, 2)) * torch.sigmoid(y.mean((2, 3), keepdim=True)[:, :8]) + x.mean()
+        return self.head(nn.functional.silu(y).mean((2, 3))), y
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_convolutions_are_carried_in_channels_last_order(tmp_path: Path, train: bool) -> None:
+    torch.manual_seed(0)
+    module, x = Net().train(train).requires_grad_(False), torch.randn(2, 3, 8, 8)
+    graph = carry_channels_last(captured(module, x))
+    operators = [node.op for node in graph.nodes]
+    assert operators.count("aten.clone.default") == 4  # x; y before the mean; y again, for the result, and its silu
+    made = program(graph, module, tmp_path)
+    expected, given = copy.deepcopy(module)(x), made(x)
+    for ours, theirs in zip(given, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        assert ours.stride() == theirs.stride()
+    compare(module, x, rewrite=carry_channels_last)
+    assert carry_channels_last(captured(nn.Linear(3, 4), torch.randn(2, 3))).rewritten is False

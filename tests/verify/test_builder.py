@@ -322,6 +322,7 @@ def test_a_builder_that_is_killed_is_replaced(forkserver: ForkServer, program: P
     one.close()
 
 
+@pytest.mark.more
 def test_without_a_home_the_cache_serves_and_each_worker_says_so(forkserver: ForkServer, tmp_path: Path, cache: Path) -> None:
     home = simulator_home(Path("/proc/nowhere"))
     assert home.place is None

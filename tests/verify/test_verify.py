@@ -103,6 +103,7 @@ def test_torch_alone_is_correct_and_refused(tmp_path: Path, verifier: Verifier) 
     assert "was not seen at work" in found.reasons[0]
 
 
+@pytest.mark.more
 def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, verifier: Verifier) -> None:
     found = verifier.verify(programs.host_program(tmp_path))
     assert found.accepted, found.reasons
@@ -135,6 +136,7 @@ def test_what_may_define_the_model_is_judged(text: str, tmp_path: Path) -> None:
     require_program(tmp_path)
 
 
+@pytest.mark.more
 def test_strict_wants_no_framework(tmp_path: Path, verifier: Verifier) -> None:
     found = verifier.verify(programs.kernel_program(tmp_path), policy="strict")
     assert not found.accepted

@@ -123,6 +123,11 @@ def split_weight(weight: Tensor, pieces: int = 1) -> tuple[Tensor, Tensor]:
     return torch.cat(parts, -1).flatten(1), scale.reciprocal()
 
 
+def channels_last(weight: Tensor) -> tuple[Tensor]:
+    """A convolution's weight with its channels last in memory."""
+    return (weight.contiguous(memory_format=torch.channels_last),)
+
+
 class Prepared:
     """Tensors that follow from a parameter alone, as attributes beside it. They are made at the first call, and anew where the
     parameter has changed since: where it is another tensor, lies elsewhere, or was written to."""

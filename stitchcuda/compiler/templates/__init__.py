@@ -4,5 +4,6 @@ A template replaces nodes by other nodes of torch's operators, before the graph 
 with its neighbours, costed, printed and verified like everything else.
 
     compiler/templates/split_products.py  an fp32 product as one of fp16 with three times the length
+    compiler/templates/channels_last.py   convolutions, and what lies between them, in channels-last order
     compiler/templates/graph_writer.py    makes the new nodes
 """

@@ -6,7 +6,7 @@ Where to look next: `compiler/templates/split_products.py` (uses it), `compiler/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stitchcuda.compiler.capture.op_graph import Arg, Node, OpGraph, ValueRef, contiguous_strides
 from stitchcuda.state import TensorSpec
@@ -31,18 +31,18 @@ class GraphWriter:
 
     def add(
         self, op: str, args: Sequence[Arg | TensorSpec], shape: Iterable[int], dtype: str, *, strides: tuple[int, ...] = (),
-        view: bool = False, name: str = "",
+        view: bool = False, name: str = "", options: Mapping[str, Arg] | None = None,
     ) -> TensorSpec:  # fmt: skip
         """Adds a call of `op`, such as "aten.mul.Tensor", and returns its result. `view`: it shows the memory of its first
-        argument. `name`: of the result, which may be that of a node left out."""
+        argument. `name`: of the result, which may be that of a node left out. `options`: arguments by name."""
         assert self.place is not None
         shape = tuple(shape)
         strides = strides or contiguous_strides(shape)
         result = TensorSpec(name=name or self.name(op.split(".")[1]), shape=shape, dtype=dtype, strides=strides)
         first = next(arg.name for arg in args if isinstance(arg, TensorSpec)) if view else None
         self.nodes.append(Node(
-            name=result.name, op=op, args=tuple(map(_reference, args)), outputs=(result,), scope=self.place.scope,
-            scope_type=self.place.scope_type, aliases=first,
+            name=result.name, op=op, args=tuple(map(_reference, args)), kwargs=dict(options or {}), outputs=(result,),
+            scope=self.place.scope, scope_type=self.place.scope_type, aliases=first,
         ))  # fmt: skip
         return result
 

@@ -22,7 +22,8 @@
 
 namespace stitchsim {
 
-constexpr unsigned long kMost = 500'000, kManyCalls = 4, kLater = 50'000;
+constexpr unsigned long kMost = 500'000;
+constexpr unsigned long kManyCalls = 4, kLater = 50'000;
 
 struct Range {
   std::size_t begin, end;
