@@ -12,7 +12,6 @@ Where to look next: `compiler/regions/cost.py` (predicted savings), `compiler/co
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -26,14 +25,17 @@ from stitchcuda.compiler.printing.program import read_manifest, write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.operator_work import synchronises
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.compiler.templates.split_products import find_products, gaining, split_gaining
+from stitchcuda.compiler.templates.rewriting import CHANNELS_LAST, SPLIT_PRODUCTS, TEMPLATES, rewrite
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.builtin_review import review_by_rule
 from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task
 
 CUDA_GRAPH = "host:cuda_graph"
-SPLIT_PRODUCTS = "graph:split_products"
+_WHY = {
+    SPLIT_PRODUCTS: "fp32 products run without tensor cores; in three fp16 parts they are as exact, and run on these.",
+    CHANNELS_LAST: "Tensor cores want channels last, so a convolution transposes what it reads and writes.",
+}
 MOST_TASKS = 12
 WORTH = 0.005  # share of the predicted eager time that a task has to save
 RELEVANT = 0.02  # share of the fusible bytes from which a region gets a kernel even if nothing is saved
@@ -95,7 +97,7 @@ class BuiltinEngineer:
             if variant >= count:
                 return Draft(files={}, exhausted=f"All {counted(count, 'variant')} of this kernel were tried.")
             chosen[region.id] = variant
-        foreign = [name for name in assignment.kept if name not in (CUDA_GRAPH, SPLIT_PRODUCTS) and name not in regions]
+        foreign = [name for name in assignment.kept if name not in (CUDA_GRAPH, *TEMPLATES) and name not in regions]
         if foreign:
             return Draft(files={}, exhausted=f"The program holds tasks that another engineer wrote: {', '.join(foreign)}.")
         wanted = {*assignment.kept, *_regions_in(assignment.program), task.id}
@@ -207,34 +209,34 @@ def _replay_task(brief: Brief) -> Task | None:
 
 
 def _rewrite_task(brief: Brief, predict: Predict) -> Task | None:
-    """Returns the task of writing products in three fp16 parts, with kernels for the regions around them; None if it was tried
-    or kept, if a region's kernel was kept before, or if nothing is gained."""
+    """Returns the task of the first template that was not tried and gains, with kernels for all regions of the new graph; None
+    if there is none, or if a region's kernel was kept before. Order in memory gains on GPUs alone."""
     device, settings = brief.baseline.device, brief.settings
-    tried = any(attempt.task == SPLIT_PRODUCTS for attempt in brief.history)
     wanted = settings.effort != "low" and settings.precision == "reference" and settings.policy != "strict"
-    if tried or brief.graph.rewritten or not wanted:
+    if not wanted or any(region.id in brief.kept for region in brief.regions):
         return None
-    products = gaining(find_products(brief.graph), device)
-    if not products or any(region.id in brief.kept for region in brief.regions):
-        return None
-    graph = split_gaining(brief.graph, device)
-    regions = partition(graph)
-    stitched = tuple(region.id for region in regions if region.kind == "fusible" and cost.saving_ms(region, device) > 0)
-    saving = predict(brief.graph, brief.regions, brief.kept, device) - predict(graph, regions, stitched, device)
-    if saving < WORTH * brief.baseline.predicted_ms:
-        return None
-    flops = sum(2 * math.prod(product.sizes) for product in products)
-    return Task(
-        id=SPLIT_PRODUCTS, kind="graph", title="fp32 products in three fp16 parts", regions=stitched, predicted_ms=saving,
-        why=f"{counted(len(products), 'product')} of {flops / 1e9:.1f} Gflop run in three fp16 parts, on tensor cores.",
-        strategy=f"split each operand in the kernel that makes it: {counted(len(stitched), 'kernel')}, one call of cuBLAS each",
-    )  # fmt: skip
+    tried = {attempt.task for attempt in brief.history}
+    for template, title in TEMPLATES.items():
+        graph = rewrite(brief.graph, template, device)
+        if template in tried or graph is brief.graph or (template == CHANNELS_LAST and settings.target != "cuda"):
+            continue
+        regions = partition(graph)
+        stitched = tuple(region.id for region in regions if region.kind == "fusible" and cost.saving_ms(region, device) > 0)
+        before = predict(brief.graph, brief.regions, {*brief.kept, *_regions_in(brief.program)}, device)
+        saving = before - predict(graph, regions, stitched, device)
+        if template == SPLIT_PRODUCTS and saving < WORTH * brief.baseline.predicted_ms:
+            continue
+        return Task(
+            id=template, kind="graph", title=title, regions=stitched, predicted_ms=max(saving, 0.0), why=_WHY[template],
+            strategy=f"rewrite the graph, with {counted(len(stitched), 'kernel')} for its regions",
+        )  # fmt: skip
+    return None
 
 
 def _rewritten(assignment: Assignment) -> Draft:
     """Returns the program of the rewritten graph, with a kernel for each region that the task names."""
     brief = assignment.brief
-    graph = split_gaining(brief.graph, brief.baseline.device)
+    graph = rewrite(brief.graph, assignment.task.id, brief.baseline.device)
     stitches = [_stitch(graph, region, 0) for region in partition(graph) if region.id in assignment.task.regions]
     host = ("cuda_graph",) if CUDA_GRAPH in assignment.kept else ()
     name = _program_name(assignment.program)

@@ -15,7 +15,7 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.engineers.builtin import SPLIT_PRODUCTS
+from stitchcuda.compiler.templates.rewriting import TEMPLATES
 from stitchcuda.engineers.operator_significand import bits_of_kernel
 from stitchcuda.errors import NotCaptured
 from stitchcuda.nodes.context import Context
@@ -88,7 +88,7 @@ def baseline(state: State, context: Context) -> State:
     update["notes"] = context.note(update, text)
     update |= verify_best(state | update, context, seeds=context.settings.seeds)
     before, now = state["baseline"], update["baseline"]
-    if before is not None and now is not None and SPLIT_PRODUCTS in update["tasks_kept"]:  # its graph is the program's
+    if before is not None and now is not None and TEMPLATES.keys() & update["tasks_kept"]:  # its graph is the program's
         update["baseline"] = now.model_copy(update={"capture": before.capture, "regions": before.regions})
     return update
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.compiler.templates.split_products import split_gaining
+from stitchcuda.compiler.templates.rewriting import rewrite
 from stitchcuda.nodes.advance import take_route
 from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of, first_line
 from stitchcuda.nodes.brief import attempts_at
@@ -92,16 +92,16 @@ def _record_attempts(rules: Rules, state: State, context: Context, work: Work) -
             "counters": work.kernels if read else None,
         }  # fmt: skip
         if work.task.kind == "graph":
-            update["baseline"] = _with_rewritten_graph(state, context)
+            update["baseline"] = _with_rewritten_graph(state, context, work.task.id)
         context.emit("best", attempt=attempt, title=work.task.title)
     return take_route(rules, state, context, attempt.route, update)
 
 
-def _with_rewritten_graph(state: State, context: Context) -> Baseline:
+def _with_rewritten_graph(state: State, context: Context, template: str) -> Baseline:
     """Returns the baseline with the graph and the regions of the program that is kept now; times and floors stay."""
     baseline = state["baseline"]
     assert baseline is not None
-    graph = split_gaining(context.graph(baseline.capture), baseline.device)
+    graph = rewrite(context.graph(baseline.capture), template, baseline.device)
     return baseline.model_copy(update={"capture": context.save(graph), "regions": context.save_regions(partition(graph))})
 
 

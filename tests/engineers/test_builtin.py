@@ -19,10 +19,10 @@ from stitchcuda.compiler.lower.lower import lower
 from stitchcuda.compiler.printing.program import read_manifest, write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.compiler.templates.split_products import split_gaining
+from stitchcuda.compiler.templates.rewriting import CHANNELS_LAST, SPLIT_PRODUCTS, rewrite
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
-from stitchcuda.engineers.builtin import CUDA_GRAPH, SPLIT_PRODUCTS, BuiltinEngineer
+from stitchcuda.engineers.builtin import CUDA_GRAPH, BuiltinEngineer
 from stitchcuda.state import (
     Attempt,
     Baseline,
@@ -296,7 +296,7 @@ def test_products_that_gain_are_split_first_and_all_regions_stitched_at_once() -
     plan = ENGINEER.plan(given)
     task = next(task for task in plan.tasks if task.kind == "graph")
     assert task.id == SPLIT_PRODUCTS
-    assert task.regions == ("t00", "t07", "t14")
+    assert task.regions == ("s00", "s07", "s14")
     assert task.predicted_ms > 0.5 * given.baseline.predicted_ms
     assignment = Assignment(brief=given, plan=plan, task=task, ordinal=0, program=write_program(graph), kept=())
     files = ENGINEER.write(assignment).files
@@ -304,8 +304,23 @@ def test_products_that_gain_are_split_first_and_all_regions_stitched_at_once() -
     assert {region["id"] for region in read_manifest(files)["regions"]} == set(task.regions)
     assert ENGINEER.write(replace(assignment, ordinal=1)).exhausted
     # The program is kept: its graph is the session's now, and all its regions have kernels.
-    after = split_gaining(graph, device)
+    after = rewrite(graph, SPLIT_PRODUCTS, device)
     later = replace(given, graph=after, regions=partition(after), kept=(SPLIT_PRODUCTS,), program=files)
     assert [task.id for task in ENGINEER.plan(later).tasks] == [CUDA_GRAPH]
     exact = replace(given, settings=given.settings.model_copy(update={"precision": "tf32"}))
     assert all(task.kind != "graph" for task in ENGINEER.plan(exact).tasks)
+
+
+def test_on_a_gpu_convolutions_are_carried_in_channels_last_order() -> None:
+    with torch.device("meta"):
+        module = nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 1)).eval()
+        given = brief_of(capture(module, (torch.randn(4, 8, 32, 32),), {}))
+    assert all(task.kind != "graph" for task in ENGINEER.plan(given).tasks)
+    there = replace(given, settings=given.settings.model_copy(update={"target": "cuda"}))
+    plan = ENGINEER.plan(there)
+    task = next(task for task in plan.tasks if task.kind == "graph")
+    assert task.id == CHANNELS_LAST
+    assignment = Assignment(brief=there, plan=plan, task=task, ordinal=0, program=write_program(there.graph), kept=())
+    text = str(ENGINEER.write(assignment).files["model_new.py"])
+    assert text.count("F.conv2d(") == 2
+    assert "weight_last, None" in text

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from stitchcuda import Session, build_graph, optimize
-from stitchcuda.compiler.templates import split_products
+from stitchcuda.compiler.templates import rewriting
 from stitchcuda.engineers import builtin
 
 REFERENCE = """
@@ -72,17 +72,16 @@ def test_the_bare_graph_makes_its_own_session(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.more
 def test_a_session_goes_on_with_the_graph_that_it_rewrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All products count as gaining, whatever their size."""
-    for module in (builtin, split_products):
-        monkeypatch.setattr(module, "gaining", lambda products, device: tuple(products))
+    monkeypatch.setattr(rewriting, "gaining", lambda products, device: tuple(products))
     monkeypatch.setattr(builtin, "WORTH", -1e9)
     layers = nn.Sequential(nn.LayerNorm(48), nn.Linear(48, 96), nn.GELU(), nn.Linear(96, 48)).requires_grad_(False)
     session = optimize(layers, (torch.randn(16, 48),), device="sim", workspace=tmp_path / "w")
     state, outcome = session.state(), session.outcome()
     assert outcome.accepted
-    assert builtin.SPLIT_PRODUCTS in state["tasks_kept"]
+    assert rewriting.SPLIT_PRODUCTS in state["tasks_kept"]
     assert state["baseline"] is not None
     regions = json.loads(session.home.store.get(state["baseline"].regions))
-    assert {region["id"][0] for region in regions} == {"t"}
+    assert {region["id"][0] for region in regions} == {"s"}
     assert outcome.program is not None
     text = (Path(outcome.program) / "model_new.py").read_text()
     assert text.count("torch.mm(") == 2

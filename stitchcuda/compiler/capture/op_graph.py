@@ -138,7 +138,7 @@ class OpGraph(Record):
     nodes: tuple[Node, ...]
     outputs: _Structure
     mutations: tuple[Mutation, ...] = ()
-    rewritten: bool = False  # by `compiler/templates`
+    rewritten: tuple[str, ...] = ()  # by which of `compiler/templates`, in order
     prepared: tuple[Preparation, ...] = ()  # in rewritten graphs
     training: bool = False
     mode_matters: bool = False  # holds batch norm, dropout, ...: the other mode would compute something else

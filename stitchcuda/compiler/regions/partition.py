@@ -194,7 +194,7 @@ def _regions(flow: Flow, pieces: Iterable[_Piece]) -> tuple[Region, ...]:
     for piece in pieces:
         same.setdefault(_signature(flow, piece), []).append(piece)
     width = max(2, len(str(len(same) - 1)))
-    letter = "t" if flow.graph.rewritten else "r"  # a rewritten graph's regions are others
+    letter = chr(ord("r") + len(flow.graph.rewritten))  # a rewritten graph's regions are others
     return tuple(_region(flow, f"{letter}{number:0{width}d}", equal) for number, equal in enumerate(same.values()))
 
 

@@ -1,9 +1,9 @@
-"""Carries convolutions and what lies between them in channels-last order: tensor cores want it, and torch's own layout is another.
+"""Carries convolutions and what lies between them in channels-last order, which tensor cores want.
 
 A convolution of channels-first tensors on tensor cores transposes them before and after. Here a region of the graph is found in
-which each operator keeps the order (CARRIED); tensors are transposed where they enter and leave it, by nodes that fuse with their
-neighbours; weights once (`channels_last` in `compiler/printing/prelude.py`). A bias becomes a node of its own, so that it is
-fused too. Nothing is computed otherwise.
+which each operator keeps the order (CARRIED); tensors are transposed where they enter and leave it, by nodes that fuse with
+their neighbours; weights once (`channels_last` in `compiler/printing/prelude.py`). A bias becomes a node of its own, so that it
+is fused too. Nothing is computed otherwise.
 
 Where to look next: `compiler/templates/graph_writer.py` (makes nodes), `compiler/regions/partition.py` (fuses them).
 """
@@ -27,8 +27,8 @@ CARRIED = frozenset((
 
 
 def carry_channels_last(graph: OpGraph) -> OpGraph:
-    """Returns the graph with its fp32 convolutions, and what carries their order on, in channels-last order; the same graph if it
-    has none whose weight is a parameter."""
+    """Returns the graph with its fp32 convolutions, and what carries their order on, in channels-last order; the same graph if
+    it has none whose weight is a parameter."""
     return _Carrier(graph).carry() if any(_is_convolution(graph, node) for node in graph.nodes) else graph
 
 
@@ -75,7 +75,7 @@ class _Carrier:
         for value in dict.fromkeys(references(self._graph.outputs)):
             self._leave(value)
         update = {"nodes": tuple(self._writer.nodes), "state": tuple(self._state), "prepared": tuple(self._prepared)}
-        return self._graph.model_copy(update=update | {"rewritten": True})
+        return self._graph.model_copy(update=update)
 
     def _carries(self, node: Node) -> bool:
         """Whether an operator reads a channels-last value and makes another, and all else that it reads may stay as it is."""

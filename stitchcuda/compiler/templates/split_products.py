@@ -113,11 +113,6 @@ def gaining(products: Sequence[Product], device: DeviceFacts) -> tuple[Product, 
     return tuple(filter(gains, products))
 
 
-def split_gaining(graph: OpGraph, device: DeviceFacts) -> OpGraph:
-    """Returns the graph with all products split that gain by it; the same graph if it was rewritten before."""
-    return graph if graph.rewritten else split_products(graph, gaining(find_products(graph), device))
-
-
 def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
     """Returns the graph with these products in three parts each. An input that several read is split once; so is a weight."""
     if not products:
@@ -152,9 +147,7 @@ def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
         left = parts_of(product.left, product, turned=False)
         right = weights[entry.spec.name] if entry is not None else parts_of(product.right, product, turned=True)
         _product(writer, product, left, right)
-    return graph.model_copy(
-        update={"nodes": tuple(writer.nodes), "state": tuple(state), "prepared": tuple(prepared), "rewritten": True}
-    )
+    return graph.model_copy(update={"nodes": tuple(writer.nodes), "state": tuple(state), "prepared": tuple(prepared)})
 
 
 def _prepared_weight(writer: GraphWriter, weight: StateTensor) -> tuple[StateTensor, StateTensor]:
