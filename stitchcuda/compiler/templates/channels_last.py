@@ -48,7 +48,8 @@ def _is_convolution(graph: OpGraph, node: Node) -> bool:
 
 
 class _Carrier:
-    """Rewrites one graph. `inside`: by the name of a value as captured, the value that holds the same in channels-last order."""
+    single = {spec.dtype for spec in node.outputs} == {"float32"}
+    if base_name(node.op) not in CONVOLUTIONS or node.kwargs or not single:
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph, self._writer = graph, GraphWriter(graph)
