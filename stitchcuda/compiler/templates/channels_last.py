@@ -48,8 +48,7 @@ def _is_convolution(graph: OpGraph, node: Node) -> bool:
 
 
 class _Carrier:
-    single = {spec.dtype for spec in node.outputs} == {"float32"}
-    if base_name(node.op) not in CONVOLUTIONS or node.kwargs or not single:
+    """Rewrites one graph. `inside`: by the name of a value as captured, what holds the same in channels-last order."""
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph, self._writer = graph, GraphWriter(graph)
