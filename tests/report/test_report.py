@@ -24,6 +24,7 @@ from stitchcuda.state import Plan
 from stitchcuda.store import SessionLock, Workspace
 from tests.graph import tiny
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
+from tests.marks import more_but
 from tests.replay import RecordedHands, Recording, engineers
 from tests.report.hostile import RUN, hostile_session
 from tests.report.long import many, timed
@@ -146,7 +147,7 @@ def test_the_way_through_the_graph_is_counted(tmp_path: Path) -> None:
         assert re.search(row.replace(" ", r"\s*"), page.text), row
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", more_but(RECORDINGS, *RECORDINGS[::4]), ids=lambda path: path.name.partition(".")[0])
 def test_recorded_sessions_have_reports(path: Path, tmp_path: Path) -> None:
     recording = Recording(path)
     home = Workspace(tmp_path)

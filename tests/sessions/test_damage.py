@@ -192,7 +192,7 @@ ARTEFACTS: dict[str, tuple[Callable[[Session], str], str, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("harm", ["flipped", "missing"])
+@pytest.mark.parametrize("harm", ["flipped", pytest.param("missing", marks=pytest.mark.more)])
 @pytest.mark.parametrize("what", ARTEFACTS)
 def test_an_artefact_is_damaged(session: Session, what: str, harm: str) -> None:
     find, words, stands = ARTEFACTS[what]
