@@ -8,6 +8,7 @@ Where to look next: `sessions/outcome_text.py` (the sentences), `sessions/outcom
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
@@ -20,6 +21,7 @@ from stitchcuda.compiler.regions.floor import Floor, region_floors
 from stitchcuda.counts import counted
 from stitchcuda.engineers.attempt_history import saved_by
 from stitchcuda.engineers.review_findings import list_open
+from stitchcuda.errors import Damaged
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.report_text import describe_spending, gain_over_start, verdict_grounds
 from stitchcuda.rag.excerpts import is_citation
@@ -27,7 +29,7 @@ from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.outcome_text import gain, headline, next_commands
 from stitchcuda.sessions.progress import milliseconds
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import Attempt, Region, Review, Task
+from stitchcuda.state import Attempt, Plan, Region, Review, Task
 
 if TYPE_CHECKING:
     from stitchcuda.graph.approval import Question
@@ -69,7 +71,11 @@ def _kept_tasks(session: Session) -> list[str]:
     kept = session.state().get("tasks_kept", ())
     accepted = [attempt for attempt in session.attempts() if attempt.kept]
     attempts = {attempt.task: attempt for attempt in accepted}
-    titles = {task.id: task.title for task in session.plan.tasks} if session.plan else {}
+    titles: dict[str, str] = {}
+    for digest in session.state().get("plans", ()):
+        with suppress(Damaged):            # a title is worth no error
+            plan = Plan.model_validate_json(session.home.store.get(digest))
+            titles |= {task.id: task.title for task in plan.tasks}
     lines = []
     for task in kept:
         attempt = attempts.get(task)
@@ -78,7 +84,7 @@ def _kept_tasks(session: Session) -> list[str]:
         saving = saved_by(accepted, task)
         saved = f"saved {milliseconds(saving)}" if saving is not None else ""
         predicted = f"{'claims' if attempt.claimed else 'predicted'} to save {milliseconds(attempt.predicted_ms)}"
-        lines.append(f"  + {task}: {titles.get(task, 'from an earlier plan')}; {saved or predicted}")
+        lines.append(f"  + {task}: {titles.get(task, 'of a plan that is lost')}; {saved or predicted}")
     return lines
 
 
