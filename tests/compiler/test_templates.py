@@ -134,6 +134,15 @@ def test_a_product_in_three_parts_is_as_exact_as_in_fp32(
     assert float(error.max()) < 4 * float(own.max()) + 2.0**-21
 
 
+def test_what_is_far_below_the_largest_of_its_row_keeps_its_bits() -> None:
+    """It meets a zero, so that it is not what the sum is made of."""
+    torch.manual_seed(2)
+    x, weight = torch.randn(8, 130), torch.randn(6, 130)
+    x[:, 7], weight[:, 7] = 2.0**16, 0.0
+    truth = x.double() @ weight.double().T
+    assert off(by_nodes(x, weight), truth) < 3 * off(x @ weight.T, truth)
+
+
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3e38, 1e-44, 0.0])
 def test_special_values_give_what_fp32_gives(value: float) -> None:
     torch.manual_seed(1)

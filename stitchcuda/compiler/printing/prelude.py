@@ -113,8 +113,8 @@ def distinct(tensor: Tensor) -> Tensor:
 def split_weight(weight: Tensor, pieces: int = 1) -> tuple[Tensor, Tensor]:
     """[N, K] fp32 as [N, 3K] fp16 (high, low and high parts of each piece of a row, scaled by a power of two), and [N, 1] that
     undoes the scales. Infinities and NaN are in the last part only."""
-    largest = weight.abs().amax(-1, keepdim=True).clamp(2.0**-100, 2.0**126)
-    scale = torch.exp2(3.0 - torch.floor(torch.log2(largest)))
+    largest = weight.abs().amax(-1, keepdim=True).clamp(2.0**-100, 2.0**127)
+    scale = torch.exp2(14.0 - torch.floor(torch.log2(largest)))
     scaled = weight * scale
     high = scaled.half()
     finite = high.float().isfinite()

@@ -1,7 +1,7 @@
 """Rewrites an fp32 product as one product of fp16 matrices with three times the length: as exact, on tensor cores.
 
-Rows of x [M, K] and columns of y [K, N] are scaled by powers of two (largest element in [8, 16)) and split: high = fp16(a),
-low = fp16(a - high). Of the four products of parts three matter:
+Rows of x [M, K] and columns of y [K, N] are scaled by powers of two (largest element in [2^14, 2^15), so that elements of
+2^-18 of it still have all bits) and split: high = fp16(a), low = fp16(a - high). Of the four products of parts three matter:
 
     x · y = [low | high | high] of x  ·  [high | low | high] of y, one below the other, in fp16 with fp32 sums
 
@@ -35,7 +35,7 @@ from stitchcuda.state import DeviceFacts, TensorSpec
 
 LENGTH = 4096                              # the most terms that tensor cores add up
 MOST_PIECES = 16
-_LEAST, _MOST = 2.0**-100, 2.0**126        # largest elements of a row between which its scale follows them
+_LEAST, _MOST = 2.0**-100, 2.0**127        # largest elements of a row between which its scale follows them
 _FLOAT, _HALF = Literal_(kind="dtype", text="float32"), Literal_(kind="dtype", text="float16")
 Parts = tuple[TensorSpec, TensorSpec]      # of rows [..., R, K]: parts [..., R, 3K] in fp16, what undoes the scales [..., R, 1]
 
@@ -170,7 +170,7 @@ def _split(writer: GraphWriter, x: TensorSpec, pieces: int, *, turned: bool) -> 
     largest = writer.add("aten.amax.default", [size, (-1,), True], rows, "float32")
     largest = writer.add("aten.clamp.default", [largest, _LEAST, _MOST], rows, "float32")
     octave = writer.add("aten.floor.default", [writer.add("aten.log2.default", [largest], rows, "float32")], rows, "float32")
-    exponent = writer.add("aten.rsub.Scalar", [octave, 3.0], rows, "float32")
+    exponent = writer.add("aten.rsub.Scalar", [octave, 14.0], rows, "float32")
     scale = writer.add("aten.exp2.default", [exponent], rows, "float32")
     undo = writer.add("aten.reciprocal.default", [scale], rows, "float32")
     scaled = writer.add("aten.mul.Tensor", [x, scale], shape, "float32")
