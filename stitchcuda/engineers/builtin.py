@@ -67,8 +67,8 @@ class BuiltinEngineer:
         replay = None if brief.settings.policy == "strict" else _replay_task(brief)  # strict counts the copies around a graph
         replayed = replay is not None or CUDA_GRAPH in brief.kept
         tasks, left_out = _region_tasks(brief, cost.graph_ms if replayed else cost.program_ms)
-        rewrite = _rewrite_task(brief, cost.graph_ms if replayed else cost.program_ms)
-        tasks = [*filter(None, (replay, rewrite)), *tasks]
+        another_graph = _rewrite_task(brief, cost.graph_ms if replayed else cost.program_ms)
+        tasks = [*filter(None, (replay, another_graph)), *tasks]
         saved = sum(task.predicted_ms for task in tasks)
         libraries = sum(region.kind == "library" for region in brief.regions)
         summary = (
@@ -217,8 +217,10 @@ def _rewrite_task(brief: Brief, predict: Predict) -> Task | None:
         return None
     tried = {attempt.task for attempt in brief.history}
     for template, title in TEMPLATES.items():
+        if template in tried or (template == CHANNELS_LAST and settings.target != "cuda"):
+            continue
         graph = rewrite(brief.graph, template, device)
-        if template in tried or graph is brief.graph or (template == CHANNELS_LAST and settings.target != "cuda"):
+        if graph is brief.graph:
             continue
         regions = partition(graph)
         stitched = tuple(region.id for region in regions if region.kind == "fusible" and cost.saving_ms(region, device) > 0)

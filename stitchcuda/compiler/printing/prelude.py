@@ -136,19 +136,21 @@ class Prepared:
         self, program: nn.Module, table: Sequence[tuple[str, Callable[[Tensor], tuple[Tensor, ...]], tuple[str, ...]]]
     ) -> None:
         self.program, self.table = program, table
+        self.owners: list[nn.Module] = []  # of the table's parameters
         self.seen: dict[str, tuple[Tensor, int, int]] = {}  # kept alive, so that no new tensor takes an old address
 
     def __getstate__(self) -> dict[str, Any]:
         """A copied or pickled program makes its own."""
-        return {"program": self.program, "table": self.table, "seen": {}}
+        return {"program": self.program, "table": self.table, "owners": [], "seen": {}}
 
     def update(self) -> bool:
         """Makes what is missing or old, and says whether there was any."""
         made = False
-        for key, make, names in self.table:
-            path, _, name = key.rpartition(".")
-            owner = self.program.get_submodule(path)
-            source = getattr(owner, name)
+        if not self.owners:                # found once: each call comes here
+            self.owners = [self.program.get_submodule(key.rpartition(".")[0]) for key, _, _ in self.table]
+        for owner, (key, make, names) in zip(self.owners, self.table, strict=True):
+            source = owner._parameters[key.rpartition(".")[2]]
+            assert source is not None
             version = -1 if source.is_inference() else source._version  # inference tensors do not count
             last = self.seen.get(key)
             if last and last[0] is source and last[1:] == (source.data_ptr(), version) and version >= 0:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from stitchcuda.compiler.capture.dependencies import base_name, references, writes
-from stitchcuda.compiler.capture.op_graph import Literal_, Node, OpGraph, Preparation, StateTensor, ValueRef
+from stitchcuda.compiler.capture.op_graph import Literal_, Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.compiler.templates.graph_writer import GraphWriter
 from stitchcuda.state import TensorSpec
 
@@ -29,7 +29,8 @@ CARRIED = frozenset((
 def carry_channels_last(graph: OpGraph) -> OpGraph:
     """Returns the graph with its fp32 convolutions, and what carries their order on, in channels-last order; the same graph if
     it has none whose weight is a parameter."""
-    return _Carrier(graph).carry() if any(_is_convolution(graph, node) for node in graph.nodes) else graph
+    carrier = _Carrier(graph)
+    return carrier.carry() if carrier.convolutions else graph
 
 
 def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -38,24 +39,26 @@ def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return channels * height * width, 1, width * channels, channels
 
 
-def _is_convolution(graph: OpGraph, node: Node) -> bool:
+def _find_convolutions(graph: OpGraph) -> frozenset[str]:
+    """Returns the names of the fp32 convolutions whose weight is a parameter that nobody writes to."""
     parameters = {entry.spec.name for entry in graph.state if entry.kind == "parameter"}
-    written = {value for other in graph.nodes for value in writes(other)}
-    if base_name(node.op) not in CONVOLUTIONS or node.kwargs or {spec.dtype for spec in node.outputs} != {"float32"}:
-        return False
-    weight = node.args[1]
-    return isinstance(weight, ValueRef) and weight.value in parameters - written
+    fixed = parameters - {value for node in graph.nodes for value in writes(node)}
+    return frozenset(
+        node.name for node in graph.nodes
+        if base_name(node.op) in CONVOLUTIONS and not node.kwargs and {spec.dtype for spec in node.outputs} == {"float32"}
+        and isinstance(weight := node.args[1], ValueRef) and weight.value in fixed
+    )  # fmt: skip
 
 
 class _Carrier:
     """Rewrites one graph. `inside`: by the name of a value as captured, what holds the same in channels-last order."""
 
     def __init__(self, graph: OpGraph) -> None:
+        self.convolutions = _find_convolutions(graph)
         self._graph, self._writer = graph, GraphWriter(graph)
         self._specs = {spec.name: spec for spec in graph.inputs} | {entry.spec.name: entry.spec for entry in graph.state}
         self._specs |= {spec.name: spec for node in graph.nodes for spec in node.outputs}
         self._entries = {entry.spec.name: entry for entry in graph.state}
-        self._state, self._prepared = list(graph.state), list(graph.prepared)
         self._inside: dict[str, TensorSpec] = {}
         self._outside = set(self._specs) - {spec.name for node in graph.nodes for spec in node.outputs}  # values that are there
         self._weights: dict[str, TensorSpec] = {}
@@ -63,7 +66,7 @@ class _Carrier:
     def carry(self) -> OpGraph:
         for node in self._graph.nodes:
             self._writer.place = node
-            if _is_convolution(self._graph, node):
+            if node.name in self.convolutions:
                 self._convolution(node)
             elif self._carries(node):
                 self._carry(node)
@@ -74,8 +77,7 @@ class _Carrier:
                 self._outside.update(spec.name for spec in node.outputs)
         for value in dict.fromkeys(references(self._graph.outputs)):
             self._leave(value)
-        update = {"nodes": tuple(self._writer.nodes), "state": tuple(self._state), "prepared": tuple(self._prepared)}
-        return self._graph.model_copy(update=update)
+        return self._writer.graph()
 
     def _carries(self, node: Node) -> bool:
         """Whether an operator reads a channels-last value and makes another, and all else that it reads may stay as it is."""
@@ -153,13 +155,8 @@ class _Carrier:
     def _weight(self, entry: StateTensor) -> TensorSpec:
         if entry.spec.name not in self._weights:
             shape = entry.spec.shape
-            spec = TensorSpec(
-                name=self._writer.name(f"{entry.spec.name}_last"), shape=shape, dtype=entry.spec.dtype,
-                strides=channels_last_strides(shape),
-            )  # fmt: skip
-            self._state.append(StateTensor(spec=spec, key=f"{entry.key}_last", kind="prepared"))
-            self._prepared.append(Preparation(function="channels_last", source=entry.spec.name, results=(spec.name,)))
-            self._weights[entry.spec.name] = spec
+            made = {"last": (shape, entry.spec.dtype, channels_last_strides(shape))}
+            (self._weights[entry.spec.name],) = self._writer.prepare("channels_last", entry, made)
         return self._weights[entry.spec.name]
 
 

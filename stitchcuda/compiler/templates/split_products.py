@@ -24,7 +24,6 @@ from stitchcuda.compiler.capture.op_graph import (
     Literal_,
     Node,
     OpGraph,
-    Preparation,
     StateTensor,
     ValueRef,
     contiguous_strides,
@@ -35,7 +34,7 @@ from stitchcuda.state import DeviceFacts, TensorSpec
 
 LENGTH = 4096                              # the most terms that tensor cores add up
 MOST_PIECES = 16
-_LEAST, _MOST = 2.0**-100, 2.0**127        # largest elements of a row between which its scale follows them
+_LEAST, _MOST = 2.0**-100, 2.0**127        # between these a row's scale follows its largest element, as in `split_weight`
 _FLOAT, _HALF = Literal_(kind="dtype", text="float32"), Literal_(kind="dtype", text="float16")
 Parts = tuple[TensorSpec, TensorSpec]      # of rows [..., R, K]: parts [..., R, 3K] in fp16, what undoes the scales [..., R, 1]
 
@@ -119,7 +118,6 @@ def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
         return graph
     chosen = {product.node.name: product for product in products}
     writer = GraphWriter(graph)
-    state, prepared = list(graph.state), list(graph.prepared)
     weights: dict[str, Parts] = {}
     inputs: dict[tuple[str, bool, int], Parts] = {}
 
@@ -137,28 +135,21 @@ def split_products(graph: OpGraph, products: Collection[Product]) -> OpGraph:
         writer.place = node
         entry = product.weight
         if entry is not None and entry.spec.name not in weights:
-            made = _prepared_weight(writer, entry)
-            weights[entry.spec.name] = made[0].spec, made[1].spec
-            state += made
-            results = tuple(part.spec.name for part in made)
-            prepared.append(Preparation(
-                function="split_weight", source=entry.spec.name, results=results, options=(("pieces", product.pieces),),
-            ))  # fmt: skip
+            weights[entry.spec.name] = _prepared_weight(writer, entry, product.pieces)
         left = parts_of(product.left, product, turned=False)
         right = weights[entry.spec.name] if entry is not None else parts_of(product.right, product, turned=True)
         _product(writer, product, left, right)
-    return graph.model_copy(update={"nodes": tuple(writer.nodes), "state": tuple(state), "prepared": tuple(prepared)})
+    return writer.graph()
 
 
-def _prepared_weight(writer: GraphWriter, weight: StateTensor) -> tuple[StateTensor, StateTensor]:
+def _prepared_weight(writer: GraphWriter, weight: StateTensor, pieces: int) -> Parts:
     columns, length = weight.spec.shape
-
-    def prepared(suffix: str, shape: tuple[int, ...], dtype: str) -> StateTensor:
-        name = writer.name(f"{weight.spec.name}_{suffix}")
-        spec = TensorSpec(name=name, shape=shape, dtype=dtype, strides=contiguous_strides(shape))
-        return StateTensor(spec=spec, key=f"{weight.key}_{suffix}", kind="prepared")
-
-    return prepared("parts", (columns, 3 * length), "float16"), prepared("scale", (columns, 1), "float32")
+    shapes = (columns, 3 * length), (columns, 1)
+    parts, undo = (
+        (shape, dtype, contiguous_strides(shape)) for shape, dtype in zip(shapes, ("float16", "float32"), strict=True)
+    )
+    made = writer.prepare("split_weight", weight, {"parts": parts, "scale": undo}, pieces=pieces)
+    return made[0], made[1]
 
 
 def _split(writer: GraphWriter, x: TensorSpec, pieces: int, *, turned: bool) -> Parts:
