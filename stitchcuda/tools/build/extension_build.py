@@ -46,7 +46,10 @@ def compile_with_front(order: Sequence[str], own: Sequence[Path], headers: Path,
 
 
 def front_sources(sources: Sequence[Path], headers: Path | None, cache: Path) -> tuple[Path, ...]:
-    """Returns the source that must be linked with objects of the front, written to `cache` once; () if no source uses it."""
+    """Returns the source that must be linked with objects of the front, written to `cache` once; () if none uses it.
+
+    `sources`: those of the program and its own headers, through which torch's may be included.
+    """
     if headers is None or not torch_front.may_use_front([source.read_text("utf-8", "replace") for source in sources]):
         return ()
     folder = cache / "front" / hashlib.sha256(torch_front.VARIABLE.encode()).hexdigest()[:16]

@@ -166,7 +166,7 @@ def library(
     place, found = _with_libraries(plain, sources, ldflags)
     wider = replace(place, includes=(*included, *cuda_includes))
     with _writing(plain.cache):
-        ours = front_sources(sources, plain.binding.torch, plain.cache)
+        ours = front_sources((*sources, *_own_headers(sources, plain)), plain.binding.torch, plain.cache)
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
@@ -231,9 +231,14 @@ class _Place:
 
 def _with_libraries(place: _Place, sources: Sequence[Path], ldflags: Sequence[str] = ()) -> tuple[_Place, Libraries]:
     """Returns the place with those of NVIDIA's libraries added that the sources, or the program's headers, include."""
-    own = {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
-    found = libraries.find(libraries.included_headers((*sources, *own)), libraries.places(place.kit), ldflags=ldflags)
+    included = libraries.included_headers((*sources, *_own_headers(sources, place)))
+    found = libraries.find(included, libraries.places(place.kit), ldflags=ldflags)
     return replace(place, binding=libraries.extend(place.binding, found)), found
+
+
+def _own_headers(sources: Sequence[Path], place: _Place) -> set[Path]:
+    """The program's headers that its sources include."""
+    return {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
 
 
 def _explain(log: str, place: _Place, found: Libraries) -> str:

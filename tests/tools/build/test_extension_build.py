@@ -190,6 +190,20 @@ else:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+def test_the_front_may_come_through_a_header_of_the_program(tmp_path: Path) -> None:
+    (folder := tmp_path / "own").mkdir()
+    (folder / "own.h").write_text("#pragma once\n#include <torch/extension.h>\ntorch::Tensor fresh(torch::Tensor x);\n")
+    (folder / "fresh.cpp").write_text('#include "own.h"\ntorch::Tensor fresh(torch::Tensor x) { return torch::empty_like(x); }\n')
+    (folder / "bound.cpp").write_text('#include "own.h"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fresh", &fresh); }\n')
+    made = library([folder / "fresh.cpp", folder / "bound.cpp"], tmp_path / "cache")
+    assert made.path is not None, made.log
+    assert not fallen_back(tmp_path / "cache")
+    undefined = subprocess.run(["nm", "-D", "-u", made.path], capture_output=True, text=True, check=True).stdout
+    assert "make_variable" not in undefined, "nothing links what the front only declares"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_what_the_front_lacks_comes_from_the_whole_headers(tmp_path: Path) -> None:
     cuda = CUDA + "bool third() { return at::indexing::TensorIndex(3).is_integer(); }\n"
     made = library(sources(tmp_path / "own", cuda), tmp_path / "cache")
