@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from stitchcuda.verify.messages import staged_copy
 from stitchcuda.verify.messages.device_memory import DeviceMemoryError, device_memory
 from stitchcuda.verify.messages.tensor_block import WireError, digest, fill, new_block, pack, unpack
 from stitchcuda.verify.messages.wire import Channel
@@ -129,6 +130,19 @@ def test_an_answer_that_is_written_again_is_not_read() -> None:
         fill(room, [wrong, wrong.t()])
         with pytest.raises(WireError, match="were changed after"):
             unpack(room.with_layout(layout), "cuda", answer=True)
+
+
+def test_blocks_on_the_host_go_by_way_of_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_copy, "_MUCH", 1)
+    monkeypatch.setattr(staged_copy, "_PART", 1000)
+    monkeypatch.setattr(staged_copy, "_pinned", None)
+    right, few = torch.randn(3, 1000, device="cuda"), torch.ones(7, device="cuda")
+    room = new_block(2**16, "cpu")
+    given = room.with_layout(fill(room, [right, few]))
+    for device in ("cuda", "cpu"):
+        for found in (unpack(given, device, answer=True, digest_on="cuda"), unpack(pack([right, few], "cpu"), device)):
+            assert [tensor.device.type for tensor in found] == [device, device]
+            assert all(torch.equal(tensor.to("cuda"), wanted) for tensor, wanted in zip(found, (right, few), strict=True))
 
 
 def test_a_digest_sees_each_bit_and_no_strides() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.inputs import variants
+from stitchcuda.verify.inputs.reseeding import random_places
 from stitchcuda.verify.inputs.variants import VALUES, vary
 
 
@@ -88,6 +89,17 @@ def test_strides_and_shared_memory_stay() -> None:
     one[39] = 7
     assert float(two[19]) == float(named["z"][39]) == 7
     assert float(base[39]) != 7
+
+
+@pytest.mark.parametrize(("size", "count"), [(3, 2), (7, 7), (5, 9), (1000, 3), (4099, 64)])
+def test_random_places_are_different_and_reach_everywhere(size: int, count: int) -> None:
+    generator, seen = torch.Generator().manual_seed(size), set[int]()
+    for _ in range(40 * size // min(count, size)):
+        places = random_places(size, count, generator).tolist()
+        assert len(set(places)) == len(places) == min(count, size)
+        assert 0 <= min(places) <= max(places) < size
+        seen.update(places)
+    assert len(seen) == size
 
 
 def test_other_sizes_are_cut_or_tiled() -> None:

@@ -29,7 +29,7 @@ from stitchcuda.verify.inputs.integer_values import (
     is_mask,
     redraw,
 )
-from stitchcuda.verify.inputs.reseeding import is_constant, random_signs, root_mean_square
+from stitchcuda.verify.inputs.reseeding import is_constant, random_places, random_signs, root_mean_square
 from stitchcuda.verify.inputs.standing import find_standing
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
@@ -355,7 +355,7 @@ def with_nonfinite(values: Sequence[float], generator: torch.Generator, tensor: 
     """Returns the tensor with each of these values in about one of 64 elements, and in one at least. Zeros stay."""
     made = tensor.detach().clone().contiguous()
     count = max(1, tensor.numel() // 64)
-    places = torch.randperm(tensor.numel(), generator=generator, device=generator.device).to(tensor.device)
+    places = random_places(tensor.numel(), count * len(values), generator).to(tensor.device)
     for position, value in enumerate(values):
         made.view(-1)[places[position * count : (position + 1) * count]] = value
     return like(tensor, torch.where(tensor == 0, tensor, made))
@@ -367,11 +367,9 @@ def with_compared(values: Sequence[float], generator: torch.Generator, tensor: T
     drawn = functools.partial(_draw, generator, tensor.device)
     made, width = tensor.detach().clone().contiguous(), tensor.shape[-1]
     rows = _choose_rows(tensor, _COMPARED_ROWS, generator).flatten().nonzero()[:, 0]
-    slots = min(len(rows) * width, _SLOTS)  # of so many elements one of each takes a value: a permutation of all takes memory
-    each = len(rows) * width // slots
+    slots = min(len(rows) * width, _SLOTS)
     count = max(1, min(tensor.numel() // max(256, 16 * len(values)), slots // len(values)))
-    places = drawn(torch.randperm, slots)[: len(values) * count]
-    places = places * each + drawn(torch.randint, each, (len(places),))
+    places = random_places(len(rows) * width, len(values) * count, generator).to(tensor.device)
     places = rows[places // width] * width + places % width
     order = drawn(torch.randperm, len(values)).tolist()  # in a small tensor only the first ones have room
     for position, value in enumerate(values[place] for place in order):

@@ -17,7 +17,6 @@ from stitchcuda.verify.messages.shared_tensors import without_float8
 
 _CHANGE = 0.1                              # standard deviation of a change, relative to the root mean square of a tensor
 _LEAST_UP = 2.5                            # one element of a vector grows by so much at least: past a limit at twice its size
-_MOST_PERMUTED = 2**20                     # elements
 _TINY = 1e-3                               # a vector of a smaller root mean square is drawn from 1 / WIDEST to 1
 _FEW = 16                                  # a tensor of so few elements is treated as a vector
 _ONE_ZERO_OF = 16                          # rows, or elements of a vector
@@ -101,14 +100,22 @@ def plant(value: torch.Tensor, others: Sequence[float], generator: torch.Generat
     room."""
     wanted = [made for other in others for made in ((other, 1.5 * other) if other else (0.0,))]
     count = max(1, value.numel() // max(32, len(wanted)))
-    size, needed = value.numel(), count * len(wanted)
-    if size <= _MOST_PERMUTED:
-        places = torch.randperm(size, generator=generator, device=generator.device).to(value.device)
-    else:                                  # a permutation would take much memory, and few places are drawn twice
-        places = torch.randint(size, (needed,), generator=generator, device=generator.device).to(value.device)
+    places = random_places(value.numel(), count * len(wanted), generator).to(value.device)
     order = torch.randperm(len(wanted), generator=generator, device=generator.device).tolist()
     for turn, place in enumerate(order):
         value.view(-1)[places[turn * count : (turn + 1) * count]] = wanted[place]
+
+
+def random_places(size: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Returns `count` different positions below `size`, or all `size` of them, in random order, on the generator's device.
+
+    One is drawn in each of as many stretches of equal length: a permutation of billions takes much memory, and minutes.
+    """
+    count = min(count, size)
+    order = torch.randperm(count, generator=generator, device=generator.device)
+    begins, ends = order * size // count, (order + 1) * size // count
+    drawn = torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64)
+    return begins + (drawn * (ends - begins)).long()
 
 
 def amplify(value: torch.Tensor) -> torch.Tensor:

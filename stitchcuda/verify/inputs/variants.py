@@ -40,7 +40,7 @@ from stitchcuda.verify.inputs.input_ranges import (
 )
 from stitchcuda.verify.inputs.integer_values import SMALLEST, crowd
 from stitchcuda.verify.inputs.rare_values import ONE, RARE, draw
-from stitchcuda.verify.inputs.reseeding import is_constant
+from stitchcuda.verify.inputs.reseeding import is_constant, random_places
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
 from stitchcuda.verify.messages.shared_tensors import as_real, flat_parts, without_float8
 
@@ -268,8 +268,7 @@ def _inside(made: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Returns (a flat view of the middle three quarters, random positions of 1/256 of its elements, at least two)."""
     flat = made.view(-1)
     inner = flat[flat.numel() // 8 : -(flat.numel() // 8) or None]
-    places = torch.randperm(inner.numel(), generator=generator, device=generator.device)
-    return inner, places[: max(2, inner.numel() // 256)].to(made.device)
+    return inner, random_places(inner.numel(), max(2, inner.numel() // 256), generator).to(made.device)
 
 
 def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:

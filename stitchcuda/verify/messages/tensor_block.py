@@ -28,6 +28,7 @@ import torch
 from stitchcuda.verify.messages.device_memory import bytes_of, device_memory
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.shared_tensors import extent, group_by_memory, strided_extent
+from stitchcuda.verify.messages.staged_copy import copy_bytes
 
 _TENSORS_LIMIT = 65_536
 _DIMENSIONS_LIMIT = 64
@@ -209,9 +210,12 @@ def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> dict[str, Any]:
     return layout.plain() | {"digest": _digest(spans, block.key, _on_host(layout))}
 
 
-def unpack(block: TensorBlock, device: str, *, answer: bool = False, shared: bool = False) -> list[torch.Tensor]:
+def unpack(
+    block: TensorBlock, device: str, *, answer: bool = False, shared: bool = False, digest_on: str = ""
+) -> list[torch.Tensor]:
     """Returns private copies, on `device`, of the tensors in a block; those that were on the host when they were packed stay
     there. `answer`: the block was written by `fill`, in a process that is not trusted: the bytes of booleans may be any.
+    `digest_on`: the device that computes an answer's digest, by default the one where the copies are.
     `shared`: where `device` is the block's own, no copies are made; on the GPU such tensors cannot be written to, and the block
     must be one that no program was given.
     Raises `WireError` for a layout that cannot be, and for an answer that was changed since."""
@@ -223,7 +227,7 @@ def unpack(block: TensorBlock, device: str, *, answer: bool = False, shared: boo
             return [place.restored(views, as_written=True) for place in layout.tensors]
         spans = _read(block, layout.spans, device)
         spans = [span.cpu() if number in on_host else span for number, span in enumerate(spans)]
-        if answer and layout.digest != _digest(spans, block.key, on_host):
+        if answer and layout.digest != _digest(spans, block.key, on_host, digest_on):
             raise WireError("they were changed after it had returned them")
         return [place.restored(spans, as_written=answer) for place in layout.tensors]
     except (TypeError, ValueError, RuntimeError, OSError, OverflowError) as error:
@@ -281,7 +285,7 @@ def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
     if block.device == "cuda":
         target = bytes_of(device_memory().map(block.descriptor, block.size, write=True)) if spans else torch.empty(0)
         for span in spans:
-            target[position : position + span.numel()].copy_(span)
+            copy_bytes(target[position : position + span.numel()], span)
             position += _padded(span.numel())
         torch.cuda.synchronize()
         return
@@ -290,7 +294,7 @@ def _write(block: TensorBlock, spans: list[torch.Tensor]) -> None:
     with mmap.mmap(block.descriptor, block.size) as mapped:
         target = torch.frombuffer(mapped, dtype=torch.uint8)
         for span in spans:
-            target[position : position + span.numel()].copy_(span)
+            copy_bytes(target[position : position + span.numel()], span)
             position += _padded(span.numel())
 
 
@@ -310,7 +314,10 @@ def _views(block: TensorBlock, lengths: list[int]) -> list[torch.Tensor]:
 
 def _read(block: TensorBlock, lengths: list[int], device: str) -> list[torch.Tensor]:
     """Copies the spans into new memory on `device`."""
-    copies = [span.to(device, copy=True) for span in _views(block, lengths)]
+    copies = []
+    for span in _views(block, lengths):
+        copies.append(torch.empty_like(span, device=device))
+        copy_bytes(copies[-1], span)
     if block.device == "cuda":
         torch.cuda.synchronize()
     return copies
@@ -362,9 +369,10 @@ def _on_host(layout: BlockLayout) -> frozenset[int]:
     return frozenset(place.span for place in layout.tensors if place.host is True and 0 not in place.shape)
 
 
-def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int]) -> str:
+def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int], device: str = "") -> str:
     """A digest of bytes, wherever they are now: BLAKE2 of the spans `on_host`, and of the others a sum of mixed words, each
-    with its place and with `key`, which a GPU computes at the speed of its memory."""
+    with its place and with `key`, which a GPU computes at the speed of its memory. `device`: where that sum is computed, by
+    default where the bytes are."""
     hashed = blake2b(key=key.encode(), digest_size=16)
     place = int.from_bytes(blake2b(key.encode(), digest_size=7).digest())
     total: torch.Tensor | None = None
@@ -375,13 +383,13 @@ def _digest(spans: list[torch.Tensor], key: str, on_host: frozenset[int]) -> str
             del here
             continue
         for begin in range(0, span.numel(), _DIGESTED):
-            part = span[begin : begin + _DIGESTED]
+            part = span[begin : begin + _DIGESTED].to(device or span.device)
             words = torch.zeros(-(-part.numel() // 8), dtype=torch.int64, device=part.device)
             words.view(torch.uint8)[: part.numel()].copy_(part)
             mixed = torch.arange(place, place + words.numel(), device=part.device).mul_(_MIX[0]).bitwise_xor_(words)
             for factor in _MIX[1:]:
                 mixed.mul_(factor).bitwise_xor_((mixed >> 32).bitwise_and_(_LOW))
-            total = mixed.sum() if total is None else total.add_(mixed.sum())
+            total = mixed.sum() if total is None else total.add_(mixed.sum().to(total.device))
             place += words.numel() + 1
     return f"{0 if total is None else int(total)} {hashed.hexdigest()}"
 

@@ -18,7 +18,7 @@ import torch
 
 from stitchcuda.counts import counted
 from stitchcuda.verify.inputs.integer_values import SMALLEST
-from stitchcuda.verify.inputs.reseeding import is_constant
+from stitchcuda.verify.inputs.reseeding import is_constant, random_places
 from stitchcuda.verify.messages.program_requests import LoadSettings
 from stitchcuda.verify.messages.shared_tensors import as_real, flat_parts
 from stitchcuda.verify.program.buffer_restoring import held_tensor
@@ -265,10 +265,11 @@ def _equal(left: torch.Tensor, right: torch.Tensor | None) -> bool:
 
 def _change_some(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a copy with few numbers changed, at random places: outputs are then right if hardly any number is read."""
-    places = torch.randperm(tensor.numel())[: max(_FEWEST, tensor.numel() // _ONE_OF)].to(tensor.device)
+    some = max(_FEWEST, tensor.numel() // _ONE_OF)
+    places = random_places(tensor.numel(), some, torch.default_generator).to(tensor.device)
     flat = tensor.flatten().clone()
-    some = flat[places] if flat.is_complex() else flat[places].float()
-    flat[places] = (some + (0.5 + torch.rand_like(some.abs())) * (1 + some.abs())).to(tensor.dtype)
+    old = flat[places] if flat.is_complex() else flat[places].float()
+    flat[places] = (old + (0.5 + torch.rand_like(old.abs())) * (1 + old.abs())).to(tensor.dtype)
     return flat.reshape(tensor.shape)
 
 

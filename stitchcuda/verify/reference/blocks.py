@@ -22,17 +22,24 @@ _FREE_OF_ROOMS = 0.1                       # and of those for one call, when the
 class Blocks:
     """Makes blocks for one device, "cuda" or "cpu". `on_host`: how many were made on the host because the GPU was full.
     `state_bytes`, `call_bytes`: what a program probably needs for its state and a call, as the reference does; 0: unknown.
+    `compared_bytes`: what is needed beside what is kept when a call is compared (`needs`).
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self.on_host = 0
-        self.state_bytes = self.call_bytes = 0
+        self.state_bytes = self.call_bytes = self.compared_bytes = 0
 
     def pack(self, tensors: list[torch.Tensor]) -> TensorBlock:
         """Returns a new block with copies of the tensors. Raises `WireError` for a dtype that cannot be sent."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
         return tensor_block.pack(tensors, self._place_to_keep(size))
+
+    def needs(self, given: int, returned: int) -> None:
+        """Says how many bytes a call is given and returns, before a set of these is kept. Beside what is kept there has to be
+        room for one call: memory that it writes to, copies of that, and a set from the host, in which float64 is twice as wide.
+        """
+        self.compared_bytes = max(self.compared_bytes, 3 * given + 5 * returned)
 
     def lend(self, request: Lend) -> Lent:
         rooms = {name: tensor_block.new_block(size, self.place_for_call(size)) for name, size in request.rooms.items()}
@@ -57,7 +64,7 @@ class Blocks:
         return self._place(size, _FREE_OF_ROOMS, self.call_bytes)
 
     def _place_to_keep(self, size: int) -> str:
-        return self._place(size, _FREE, self.state_bytes + self.call_bytes)
+        return self._place(size, _FREE, self.state_bytes + self.call_bytes + self.compared_bytes)
 
     def _place(self, size: int, share: float, needed: int) -> str:
         """Returns where so many bytes are to lie, so that this share of the GPU's memory, and `needed` bytes, stay free."""

@@ -81,6 +81,7 @@ class Comparisons:
             undecided = find_differing(expected, exact)
         runs = {name: _runs(mask) for name, mask in undecided.items()}
         owns, truths = list(expected.values()), list(exact.values())
+        self._blocks.needs(*(sum(tensor.nbytes for tensor in tensors) for tensors in (inputs, owns)))
         blocks = [self._blocks.pack(tensors) for tensors in (inputs, owns, truths)]
         measures = self._where_there_is_room(
             lambda place, device: tuple(
@@ -281,12 +282,12 @@ class Comparisons:
 
     def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
-            return unpack(block, self._blocks.place_for_call(block.size), answer=True)
+            return unpack(block, self._blocks.place_for_call(block.size), answer=True, digest_on=self._device)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             torch.cuda.empty_cache()
-            return unpack(block, "cpu", answer=True)
+            return unpack(block, "cpu", answer=True, digest_on=self._device)
 
 
 def _read_set(given: InputSet, device: str) -> tuple[Tensors, Tensors, Tensors]:

@@ -192,9 +192,9 @@ else:
 @pytest.mark.timeout(600)
 def test_the_front_may_come_through_a_header_of_the_program(tmp_path: Path) -> None:
     (folder := tmp_path / "own").mkdir()
-    (folder / "own.h").write_text("#pragma once\n#include <torch/extension.h>\ntorch::Tensor fresh(torch::Tensor x);\n")
-    (folder / "fresh.cpp").write_text('#include "own.h"\ntorch::Tensor fresh(torch::Tensor x) { return torch::empty_like(x); }\n')
-    (folder / "bound.cpp").write_text('#include "own.h"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("fresh", &fresh); }\n')
+    (folder / "own.h").write_text("#pragma once\n#include <torch/extension.h>\ntorch::Tensor fresh(torch::Tensor);\n")
+    (folder / "fresh.cpp").write_text('#include "own.h"\ntorch::Tensor fresh(torch::Tensor x) { return torch::empty_like(x); }')
+    (folder / "bound.cpp").write_text('#include "own.h"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &fresh); }')
     made = library([folder / "fresh.cpp", folder / "bound.cpp"], tmp_path / "cache")
     assert made.path is not None, made.log
     assert not fallen_back(tmp_path / "cache")
