@@ -35,15 +35,23 @@ from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 X, WEIGHT = torch.randn(8, 16), torch.randn(16)
 
 
+def outputs(x: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    return {"output": x * WEIGHT}, {"output": x.double() * WEIGHT.double()}
+
+
 class Stage:
     """One input set, x * weight, and answers to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
         self.blocks = Blocks("cpu")
-        self.comparisons = Comparisons("cpu", lambda state: {"weight": WEIGHT}, self.blocks)
-        exact = {"output": X.double() * WEIGHT.double()}
-        self.set = self.comparisons.keep({"tuple": [{"tensor": 0}]}, [X], {"output": X * WEIGHT}, exact)
+        self.comparisons = Comparisons("cpu", lambda state: {"weight": WEIGHT}, self.compute, self.blocks)
+        self.computed = 0
+        self.set = self.comparisons.keep({"tuple": [{"tensor": 0}]}, [X], *outputs(X), seconds=seconds)
         self.state = pack([WEIGHT], "cpu")
+
+    def compute(self, given: reference_requests.InputSet) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        self.computed += 1
+        return outputs(unpack(given.inputs, "cpu")[0])
 
     def receive(
         self, output: torch.Tensor, *, name: str = "a", state: torch.Tensor = WEIGHT, layout: Any = None,
@@ -73,6 +81,25 @@ def test_right_and_wrong_answers() -> None:
     assert changed == "the program changes weight, which the reference leaves alone"
     assert stage.comparisons.find_changed(FindChanged("a", "b")).names == ("output",)
     assert stage.comparisons.find_changed(FindChanged("a", "a")).names == ()
+
+
+def test_outputs_that_a_full_gpu_does_not_hold_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Blocks, "keeps_on_gpu", lambda blocks, size: False)
+    assert not Stage(seconds=1.0).set.recomputed, "the host is faster"
+    stage = Stage(seconds=0.0)
+    assert stage.set.recomputed
+    assert not bool(unpack(stage.set.exact, "cpu")[0].any())
+    assert (stage.set.expected.size, stage.set.exact.size) == (Stage().set.expected.size, Stage().set.exact.size)
+    stage.receive(X * WEIGHT)
+    assert stage.compare().reasons == ()
+    stage.receive(X * 0, name="b")
+    assert stage.compare("b").reasons[0].startswith("output is wrong")
+    assert stage.computed == 2
+    other = stage.comparisons.keep({"tuple": [{"tensor": 0}]}, [X + 1], *outputs(X + 1), seconds=0.0)
+    bounds = {"output": bound.pool_measures(stage.set.measures)}
+    for given, names in ((stage.set, ()), (other, ("output",))):
+        asked = reference_requests.FindWrong(stage.state, stage.set, stage.state, given, bounds)
+        assert stage.comparisons.find_wrong(asked).names == names
 
 
 def test_an_answer_that_is_changed_after_it_was_given_is_not_read() -> None:

@@ -195,6 +195,6 @@ def _matters(ask: Ask, secret_inputs: SecretInputs, other: SecretInputs) -> bool
             continue
         if again.names != given.names or again.variant != given.variant:
             continue
-        if ask(FindWrong(again, given, bounds)).names:
+        if ask(FindWrong(other.state, again, secret_inputs.state, given, bounds)).names:
             return True
     return False

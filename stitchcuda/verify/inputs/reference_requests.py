@@ -78,6 +78,7 @@ class InputSet:
     draw_seed: int | None = None           # of torch's generators before a call; None: the reference draws nothing
     generators: str = ""                   # a digest of their states after it; "" where it draws nothing
     open: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()  # by output, from where to where rounding decides its values
+    recomputed: bool = False               # `expected` and `exact` hold no values: they are computed anew when they are needed
 
     @property
     def written(self) -> list[int]:
@@ -427,9 +428,11 @@ class CompareAnswer(Request[ComparedAnswer]):
 
 @dataclass(frozen=True)
 class FindWrong(Request[Names]):
-    """Which of the reference's own outputs for `other` are wrong for `given`."""
+    """Which of the reference's own outputs for `other` are wrong for `given`, each with the parameters of its own."""
 
+    other_state: TensorBlock
     other: InputSet
+    state: TensorBlock
     given: InputSet
     bounds: dict[str, Bound]
 
@@ -444,8 +447,9 @@ class DegenerateOutputs(Answer):
 
 @dataclass(frozen=True)
 class FindDegenerate(Request[DegenerateOutputs]):
-    """Which outputs can hardly be wrong (`verify/compare/degenerate_outputs.py`)."""
+    """Which outputs can hardly be wrong (`verify/compare/degenerate_outputs.py`), of sets with the parameters in `state`."""
 
+    state: TensorBlock
     sets: tuple[InputSet, ...]
     bounds: dict[str, Bound]
     reweighed: Reweighed                   # for the first set

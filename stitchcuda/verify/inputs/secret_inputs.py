@@ -199,7 +199,8 @@ def _describe_tried(found: requests.Unvaried) -> str:
 def _answered_alike(ask: Ask, secret_inputs: SecretInputs, input_set: InputSet) -> bool:
     """Whether set 0's outputs would pass as this set's, as those of a sum over all elements do if two are exchanged."""
     bounds = secret_inputs.bounds_of(secret_inputs.sets)
-    wrong = ask(requests.FindWrong(secret_inputs.sets[0], input_set, bounds))
+    state = secret_inputs.state
+    wrong = ask(requests.FindWrong(state, secret_inputs.sets[0], state, input_set, bounds))
     return all(name.startswith(("buffer:", "input:")) for name in wrong.names)
 
 
@@ -238,7 +239,7 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
             if error.late:
                 raise
             reweighed = requests.Reweighed()
-        return ask(requests.FindDegenerate(tuple(sets), secret_inputs.bounds(2), reweighed))
+        return ask(requests.FindDegenerate(secret_inputs.state, tuple(sets), secret_inputs.bounds(2), reweighed))
 
     has_inputs = any(tensor.bytes for tensor in first.input_facts)
     sets = secret_inputs.sets[: 2 if has_inputs else 1]
@@ -261,7 +262,9 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
         found = {name: why for name, why in found.items() if name in again}
     if found and first.draw_seed is not None:
         other = draw_set(ask, secret_inputs, variants=[GIVEN], seed=first.seed, draw_seed=secrets.randbits(31))
-        for name in set(ask(requests.FindWrong(other, first, secret_inputs.bounds(2))).names) & found.keys():
+        state = secret_inputs.state
+        wrong = ask(requests.FindWrong(state, other, state, first, secret_inputs.bounds(2)))
+        for name in set(wrong.names) & found.keys():
             found[name] += ", and follows from the random numbers that a call draws"
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 

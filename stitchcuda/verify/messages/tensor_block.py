@@ -195,6 +195,14 @@ def pack(tensors: list[torch.Tensor], device: str) -> TensorBlock:
     return block
 
 
+def describe(tensors: list[torch.Tensor]) -> TensorBlock:
+    """Returns a block with the layout and size that `pack` would give it, and without memory: its bytes are all zero."""
+    _, layout = _lay_out(tensors)
+    block = new_block(layout.size(), "cpu")
+    block.layout = layout.plain()
+    return block
+
+
 def fill(block: TensorBlock, tensors: list[torch.Tensor]) -> dict[str, Any]:
     """Writes the tensors to a block that this process was given; returns their layout. Where they do not fit with the strides
     that they have, dense copies are written. Raises `WireError` if these do not fit either."""

@@ -41,6 +41,10 @@ class Blocks:
         """
         self.compared_bytes = max(self.compared_bytes, 3 * given + 5 * returned)
 
+    def keeps_on_gpu(self, size: int) -> bool:
+        """Whether a set's outputs of so many bytes would be kept where they can be read in no time."""
+        return self._device != "cuda" or self._place_to_keep(size) == "cuda"
+
     def lend(self, request: Lend) -> Lent:
         rooms = {name: tensor_block.new_block(size, self.place_for_call(size)) for name, size in request.rooms.items()}
         return Lent(tuple(map(self._lent, request.blocks)), rooms)

@@ -3,7 +3,8 @@
 A method that takes a request answers the judge; what travels to the judge are figures. What a program wrote is copied into
 memory of this process once (`receive`), and only then looked at: a program that writes to its blocks afterwards changes
 nothing. What it says of them is never trusted (`verify/messages/tensor_block.py` checks it). Where the GPU's memory does not
-suffice, outputs are compared a part at a time, then by the CPU, and a remark says so.
+suffice, the reference's outputs are computed anew for each comparison if that is faster than to keep them on the host; outputs
+are compared a part at a time, then by the CPU, and a remark says so.
 Where to look next: `verify/inputs/reference_requests.py` (requests and answers), `verify/program/trial.py` (who asks),
 `verify/compare/bound.py` (the rule), `verify/reference/reference_worker.py` (the process).
 """
@@ -38,6 +39,7 @@ _CPU_REMARK = "limited: compared on the CPU, because the GPU's memory does not s
 _HOST_REMARK = "limited: tensors were kept on the host in between, because the GPU's memory does not suffice"
 MOST_RUNS = 4096                           # of elements that are not compared
 _MOST_NAMED = 200                          # characters of a name that a program gave, in a sentence
+_FROM_HOST = 1.5e10                        # bytes in a second, about: what is computed faster than it comes is not kept there
 
 State = dict[str, torch.Tensor]
 Tensors = list[torch.Tensor]
@@ -62,27 +64,36 @@ class AnswerLost(Exception):
 
 class Comparisons:
     """The answers of programs, in memory. `device`: "cuda" or "cpu". `use_state`: gives the reference the parameters in a
-    block, and returns them by name. `blocks`: makes new ones."""
+    block, and returns them by name. `compute`: returns its outputs for a set, and those in float64. `blocks`: makes new ones.
+    """
 
-    def __init__(self, device: str, use_state: Callable[[TensorBlock], State], blocks: Blocks) -> None:
+    def __init__(
+        self, device: str, use_state: Callable[[TensorBlock], State], compute: Callable[[InputSet], tuple[State, State]],
+        blocks: Blocks,
+    ) -> None:  # fmt: skip
         self._device = device
         self._use_state = use_state
+        self._compute_set = compute
         self._blocks = blocks
         self._answers: dict[str, ReceivedAnswer] = {}
         self._digests: tuple[str, dict[str, str]] = "", {}  # of the parameters in the block of this key, by name
 
     def keep(
         self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0,
-        draw_seed: int | None = None, generators: str = "", undecided: State | None = None,
+        draw_seed: int | None = None, generators: str = "", undecided: State | None = None, seconds: float | None = None,
     ) -> InputSet:  # fmt: skip
         """Puts a new set into blocks, and measures the reference's own errors. `undecided`: masks of elements that rounding
-        decides, in which programs are not compared; by default few integers that float64 has otherwise."""
+        decides, in which programs are not compared; by default few integers that float64 has otherwise. `seconds`: how long the
+        outputs took to compute; None if they do not follow from the inputs and the parameters alone."""
         if undecided is None:
             undecided = find_differing(expected, exact)
         runs = {name: _runs(mask) for name, mask in undecided.items()}
         owns, truths = list(expected.values()), list(exact.values())
         self._blocks.needs(*(sum(tensor.nbytes for tensor in tensors) for tensors in (inputs, owns)))
-        blocks = [self._blocks.pack(tensors) for tensors in (inputs, owns, truths)]
+        size = sum(tensor.nbytes for tensor in (*owns, *truths))
+        recomputed = seconds is not None and seconds < size / _FROM_HOST and not self._blocks.keeps_on_gpu(size)
+        put = tensor_block.describe if recomputed else self._blocks.pack
+        blocks = [self._blocks.pack(inputs), put(owns), put(truths)]
         measures = self._where_there_is_room(
             lambda place, device: tuple(
                 bound.measure_error(
@@ -95,7 +106,7 @@ class Comparisons:
             inputs=blocks[0], structure=structure, names=tuple(expected), expected=blocks[1], exact=blocks[2],
             measures=measures, input_facts=tuple(map(_facts, inputs)), output_facts=tuple(map(_facts, owns)),
             variant=variant, seed=seed, draw_seed=draw_seed, generators=generators,
-            open=tuple((name, found) for name, found in runs.items() if found),
+            open=tuple((name, found) for name, found in runs.items() if found), recomputed=recomputed,
         )  # fmt: skip
 
     def receive(self, request: requests.Receive) -> requests.Received:
@@ -146,10 +157,11 @@ class Comparisons:
 
     def _compare(self, request: requests.CompareAnswer, answer: ReceivedAnswer, place: str, device: str) -> ComparedAnswer:
         names = request.given.names
-        inputs, expected, exact = _read_set(request.given, place)
+        inputs = unpack(request.given.inputs, place, shared=True)
+        expected, exact = self._outputs(request.given, request.state, place)
+        held = self._use_state(request.state)
         theirs = zip(names, request.given.expected.layout["tensors"], strict=True)
         on_host = frozenset(name for name, entry in theirs if entry["host"])
-        held = self._use_state(request.state)
         updated = {name.partition(":")[2] for name in names if name.startswith("buffer:")}
         changing = [name for name in request.given_back if name in updated]
         others = [name for name in request.given_back if name not in updated]
@@ -212,8 +224,8 @@ class Comparisons:
 
     def find_wrong(self, request: requests.FindWrong) -> Names:
         def find(place: str, device: str) -> list[str]:
-            _, expected, exact = _read_set(request.given, place)
-            others = unpack(request.other.expected, place, shared=True)
+            others = self._outputs(request.other, request.other_state, place)[0]
+            expected, exact = self._outputs(request.given, request.state, place)
             compared = zip(request.given.names, others, expected, exact, strict=True)
             return [
                 name for name, value, own, true in compared
@@ -224,7 +236,7 @@ class Comparisons:
 
     def find_degenerate(self, request: requests.FindDegenerate) -> requests.DegenerateOutputs:
         def find(place: str, device: str) -> tuple[list[str], dict[str, str]]:
-            sets = [_read_set(given, place)[1:] for given in request.sets]
+            sets = [self._outputs(given, request.state, place) for given in request.sets]
             others = unpack(reweighed.exact, place, shared=True) if reweighed.exact else []
             return degenerate_outputs.find_degenerate(
                 request.sets[0].names, sets, dict(zip(reweighed.names, others, strict=True)), request.bounds,
@@ -280,6 +292,18 @@ class Comparisons:
             raise AnswerLost("the reference's process ended while it held a program's answer")
         return self._answers[name]
 
+    def _outputs(self, given: InputSet, state: TensorBlock, place: str) -> tuple[Tensors, Tensors]:
+        """Returns the reference's outputs for a set with the parameters in `state`, and those in float64."""
+        if not given.recomputed:
+            expected, exact = (unpack(block, place, shared=True) for block in (given.expected, given.exact))
+            return expected, exact
+        self._use_state(state)
+        made = self._compute_set(given)
+        if tuple(made[0]) != given.names:
+            raise AnswerLost("the reference returned other outputs when it computed them anew")
+        expected, exact = ([outputs[name].to(place) for name in given.names] for outputs in made)
+        return expected, exact
+
     def _copied(self, block: TensorBlock) -> list[torch.Tensor]:
         try:
             return unpack(block, self._blocks.place_for_call(block.size), answer=True, digest_on=self._device)
@@ -288,12 +312,6 @@ class Comparisons:
                 raise
             torch.cuda.empty_cache()
             return unpack(block, "cpu", answer=True, digest_on=self._device)
-
-
-def _read_set(given: InputSet, device: str) -> tuple[Tensors, Tensors, Tensors]:
-    """Returns a set's inputs, the reference's outputs, and its float64 outputs."""
-    inputs, expected, exact = (unpack(block, device, shared=True) for block in (given.inputs, given.expected, given.exact))
-    return inputs, expected, exact
 
 
 def find_differing(expected: State, exact: State) -> State:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -68,6 +69,7 @@ class ExpectedOutputs:
         self._conditions: Conditions | None = None  # of the check that runs, if it is a final one
         self._open: Outputs | None = None  # of the last set, the elements that rounding decides; None: not looked at
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
+        self._seconds = 0.0                # that the last outputs took to compute
 
     def watch_conditions(self, request: requests.WatchConditions) -> Done:
         """From now on it is noted which conditions the reference meets."""
@@ -109,7 +111,7 @@ class ExpectedOutputs:
             raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
         made = self._comparisons.keep(
             structure, tensors, expected, exact, variant=variant, seed=request.seed, draw_seed=self._draw_seed(request),
-            generators=generators, undecided=self._open,
+            generators=generators, undecided=self._open, seconds=self._seconds,
         )
         if variant == variants.GIVEN and not request.sizes:
             self._errors = dict(zip(made.names, made.measures, strict=True))
@@ -380,7 +382,7 @@ class ExpectedOutputs:
             self._keep_conditions()
             sets.append(self._comparisons.keep(
                 given.structure, changed, *made[:2], variant=given.variant, seed=given.seed, draw_seed=given.draw_seed,
-                generators=made[2],
+                generators=made[2], seconds=self._seconds,
             ))  # fmt: skip
             if joins:
                 break                      # one way to join inputs is enough
@@ -405,7 +407,17 @@ class ExpectedOutputs:
         """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names, and a
         digest of the generators' states, "" without a `draw_seed`: with it both get the random numbers that are drawn after it
         in the reference's own precision. `watched`: which conditions it meets is noted, for `_keep_conditions`."""
-        return self._compute_row([(args, kwargs)], [draw_seed], watched=watched)[0]
+        begun = time.monotonic()
+        made = self._compute_row([(args, kwargs)], [draw_seed], watched=watched)[0]
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+        self._seconds = time.monotonic() - begun
+        return made
+
+    def compute(self, given: InputSet) -> tuple[Outputs, Outputs]:
+        """Computes the outputs of a set once more, with the parameters that the reference has now."""
+        _, args, kwargs = self.arguments(given)
+        return self._compute(args, kwargs, draw_seed=given.draw_seed)[:2]
 
     def _compute_row(
         self, row: Row, draw_seeds: Sequence[int | None], *, watched: bool

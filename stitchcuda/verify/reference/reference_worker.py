@@ -65,7 +65,9 @@ class ReferenceWorker:
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
         self.blocks = Blocks(self._device)
-        self.comparisons = compare = Comparisons(self._device, lambda block: self._state.use(block), self.blocks)
+        self.comparisons = compare = Comparisons(
+            self._device, lambda block: self._state.use(block), lambda given: self._outputs.compute(given), self.blocks
+        )
         self.handlers: dict[type[Request[Any]], Callable[[Any], Answer]] = {
             requests.LoadReference: self.load,
             requests.Examine: self.examine,
