@@ -3,7 +3,7 @@
 Needs a GPU; LEVEL_FOLDER is such as CHECKOUT/KernelBench/level1 of a copy of github.com/ScalingIntelligence/KernelBench. Each
 reference is also the program, with its class renamed to ModelNew: the verifier must find it right in every question and refuse
 it only for having no kernel of its own. All else is a fault of the reference ("broken"), or ours. What asks for more memory
-than is free beside others is judged once more alone, in the end. With `--json FILE` it goes on where the file ends.
+than is free beside others on its GPU is judged once more alone, in the end. With `--json FILE` it goes on where the file ends.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def main() -> int:
                 except queue.Empty:
                     return
                 found = verdict(reference, program, gpus[place], cores)
-                if "memory" in found["said"] and outcome(found["said"]) == "not judged" and not last:
+                beside = given.jobs > 1 and not last
+                if beside and "memory" in found["said"] and outcome(found["said"]) == "not judged":
                     alone.put((name, reference, program))
                     continue
                 with lock:

@@ -33,17 +33,17 @@ class Blocks:
     def pack(self, tensors: list[torch.Tensor]) -> TensorBlock:
         """Returns a new block with copies of the tensors. Raises `WireError` for a dtype that cannot be sent."""
         size = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-        return tensor_block.pack(tensors, self._place_to_keep(size))
+        return tensor_block.pack(tensors, self._counted(self._place_to_keep(size)))
 
     def needs(self, given: int, returned: int) -> None:
         """Says how many bytes a call is given and returns, before a set of these is kept. Beside what is kept there has to be
-        room for one call: memory that it writes to, copies of that, and a set from the host, in which float64 is twice as wide.
-        """
-        self.compared_bytes = max(self.compared_bytes, 3 * given + 5 * returned)
+        room for a call: the program's own memory, that which it writes to, copies of that for two calls, and the outputs that
+        it is compared with, whose float64 is twice as wide."""
+        self.compared_bytes = max(self.compared_bytes, 8 * given + 12 * returned)
 
     def keeps_on_gpu(self, size: int) -> bool:
         """Whether a set's outputs of so many bytes would be kept where they can be read in no time."""
-        return self._device != "cuda" or self._place_to_keep(size) == "cuda"
+        return self._place_to_keep(size) == self._device
 
     def lend(self, request: Lend) -> Lent:
         rooms = {name: tensor_block.new_block(size, self.place_for_call(size)) for name, size in request.rooms.items()}
@@ -61,14 +61,19 @@ class Blocks:
     def _lent(self, block: TensorBlock) -> TensorBlock:
         if block.device == "cpu":
             return block                   # nobody can write to it
-        return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._place_to_keep(block.size))
+        place = self._place(block.size, _FREE, self.state_bytes + self.call_bytes)
+        return tensor_block.pack(tensor_block.unpack(block, "cuda"), self._counted(place))
 
     def place_for_call(self, size: int) -> str:
         """Returns where so many bytes of a call are to lie, "cuda" or "cpu". The program has its parameters already."""
-        return self._place(size, _FREE_OF_ROOMS, self.call_bytes)
+        return self._counted(self._place(size, _FREE_OF_ROOMS, self.call_bytes))
 
     def _place_to_keep(self, size: int) -> str:
         return self._place(size, _FREE, self.state_bytes + self.call_bytes + self.compared_bytes)
+
+    def _counted(self, place: str) -> str:
+        self.on_host += place != self._device
+        return place
 
     def _place(self, size: int, share: float, needed: int) -> str:
         """Returns where so many bytes are to lie, so that this share of the GPU's memory, and `needed` bytes, stay free."""
@@ -79,7 +84,4 @@ class Blocks:
         if free - size < left:
             torch.cuda.empty_cache()
             free, _ = gpu_memory.free_and_total()
-        if free - size < left:
-            self.on_host += 1
-            return "cpu"
-        return "cuda"
+        return "cuda" if free - size >= left else "cpu"
