@@ -206,6 +206,19 @@ def test_values_become_equal_only_where_torch_says_which_is_named(tmp_path: Path
     assert all(bool((x.sort().values.diff() != 0).all()) for x in found.values()) != equal
 
 
+def test_integers_far_above_those_shown_get_bounds_of_their_own(tmp_path: Path) -> None:
+    text = source("x * (at[:, None].float() * 1.1).cos()", "[torch.randn(64, 24), torch.randint(0, 128, (64,))]", names="x, at")
+    ask = asking(tmp_path, text)
+    made = secret_inputs.draw(ask)
+    secret_inputs.extend(ask, made, 2)
+    found = {given.variant: given for given in secret_inputs.draw_rare(ask, made)}
+    far = found["far above"]
+    assert 127 < int(unpack(far.inputs, "cpu")[1].max()) <= 1016
+    usual, own = made.bounds(2)["output"], made.bounds_of([*made.sets, far])["output"]
+    assert own.norm_relative >= usual.norm_relative
+    assert own.norm_relative < 1e-2
+
+
 def test_every_kind_is_tried_in_a_small_call(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2 + y", "[torch.randn(32, 24), torch.randn(32, 24)]", names="x, y"))
     made = secret_inputs.draw(ask)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.reference.range_search import find_open
+from stitchcuda.verify.reference.range_search import find_open, find_smooth
 from stitchcuda.verify.reference.rounding_noise import RoundingNoise
 
 CODES = torch.randn(64, 8)
@@ -81,6 +81,27 @@ def test_what_is_exact_can_be_spared() -> None:
         made = given * 3 + 1
     assert torch.equal(made[:2], torch.tensor([2.5, 1.75]))
     assert made[2] != 2
+
+
+def test_fine_noise_leaves_most_results_correctly_rounded() -> None:
+    x = torch.randn(4096)
+    right = (x.double() * 3.3).float()
+    with RoundingNoise(torch.Generator().manual_seed(0), fine=True):
+        fine = x * 3.3
+    with noise():
+        usual = x * 3.3
+    assert 0.5 < float((fine == right).float().mean()) < 1
+    assert bool(((fine.view(torch.int32) - right.view(torch.int32)).abs() <= 1).all())
+    assert float((usual == right).float().mean()) < 0.2
+
+
+def test_where_errors_are_large_but_rounding_decides_nothing() -> None:
+    generator, x = torch.Generator().manual_seed(0), 4096 * torch.rand(64, 32)
+    noisy = find_smooth(lambda: {"output": (x * 1.1).sin()}, {"output": (x.double() * 1.1).sin()}, generator)
+    assert noisy is not None
+    assert 1e-5 < float((noisy["output"] - (x.double() * 1.1).sin()).abs().max()) < 1e-2
+    assert find_smooth(lambda: {"output": (x * 2.0**24).sin()}, {"output": (x.double() * 2.0**24).sin()}, generator) is None
+    assert find_smooth(lambda: {"output": (x * 1.1).long()}, {"output": (x.double() * 1.1).long()}, generator) is None
 
 
 def opened(compute: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], x: torch.Tensor) -> dict[str, list[bool]] | None:

@@ -63,7 +63,8 @@ class InputRanges:
     which some of its integers grow. `full`: masks may leave nothing
     out. `compared_state`: by name, values with which it compares a parameter's or buffer's own. `uses`: of integers. `ties`: an
     operator tells equal values apart, or integers are among the outputs; `open_ties`: it matters which of equal values an
-    operator names, and torch does not document that. `still`: true where an element keeps its value.
+    operator names, and torch does not document that. `fine_noise`: rounding noise must be fine (`RoundingNoise`), as on inputs
+    as given the usual one makes errors that programs may hardly have. `still`: true where an element keeps its value.
     `notes`: on what stays as it is.
     """
 
@@ -83,6 +84,7 @@ class InputRanges:
     uses: IntegerUses = UNUSED
     ties: bool = False
     open_ties: bool = False
+    fine_noise: bool = False
     still: Mapping[int, Tensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -23,6 +23,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     like,
     list_tensors,
     replace_numbered,
+    with_grown_integers,
     with_huge_values,
 )
 from stitchcuda.verify.inputs.integer_values import SMALLEST, is_mask
@@ -43,7 +44,7 @@ from stitchcuda.verify.messages.shared_tensors import is_float8
 
 ONE = ", in one input"                     # ends the name of a kind that changes one input only: not all stand it in all
 LOOSE = 2.0**-16                           # the error allowed where all terms of a sum are equal: they are rounded alike
-_FAR, _FAR_HALF = (14, 18), (9, 12)        # octaves by which a row is larger than the others, and in float16
+_FAR, _FAR_HALF = (15, 19), (9, 12)        # octaves by which a row is larger than the others, beyond float16; in float16
 _TINY, _TINY_HALF = (30, 60), (14, 20)     # octaves by which rows are smaller
 _LEAST, _LEAST_HALF = (60, 110), (14, 20)  # ... and still normal numbers
 _UNITS = 13                                # octaves between columns
@@ -380,6 +381,12 @@ def _shown(x: Tensor, drawing: Drawing) -> Tensor:
     return x.masked_fill(x == _added(drawing.tensor), 0.0)
 
 
+def _far_above(x: Tensor, drawing: Drawing) -> Tensor | None:
+    """Some are far larger, as the reference stands it: among large values of other inputs their error would be too large."""
+    reach = drawing.ranges.grown.get(drawing.number)
+    return None if reach is None else with_grown_integers(x, drawing.generator, reach)
+
+
 def _no_setting(x: Tensor, drawing: Drawing) -> Tensor:
     chosen = drawing.random(*x.shape) < 0.5
     chosen.view(-1)[int(drawing.whole(x.numel()))] = True
@@ -477,6 +484,7 @@ RARE: dict[str, Kind] = {
     "chain": Kind("integers that each name the place before", is_integers, by_row(chain), ties=True),
     "repeating": Kind("integers that repeat themselves", is_integers, by_row(repeating), ties=True),
     "complementing": Kind("integers that complement another input's", is_integers, complementing, ties=True),
+    "far above": Kind("integers far above those that are shown", is_integers, _far_above),
     "ending early": Kind("sorted integers that end early", is_rising, ending_early, ties=True),
     "path": Kind("square masks that are a path through all", is_adjacency, path, ties=True),
     "nothing seen": Kind("masks that leave everything out", _is_mask, _nothing_seen, ties=True),

@@ -80,11 +80,13 @@ class Comparisons:
 
     def keep(
         self, structure: Any, inputs: list[torch.Tensor], expected: State, exact: State, *, variant: str = GIVEN, seed: int = 0,
-        draw_seed: int | None = None, generators: str = "", undecided: State | None = None, seconds: float | None = None,
+        draw_seed: int | None = None, generators: str = "", undecided: State | None = None, noisy: State | None = None,
+        seconds: float | None = None,
     ) -> InputSet:  # fmt: skip
         """Puts a new set into blocks, and measures the reference's own errors. `undecided`: masks of elements that rounding
-        decides, in which programs are not compared; by default few integers that float64 has otherwise. `seconds`: how long the
-        outputs took to compute; None if they do not follow from the inputs and the parameters alone."""
+        decides, in which programs are not compared; by default few integers that float64 has otherwise. `noisy`: outputs whose
+        errors are taken for the reference's own. `seconds`: how long the outputs took to compute; None if they do not follow
+        from the inputs and the parameters alone."""
         if undecided is None:
             undecided = find_differing(expected, exact)
         runs = {name: _runs(mask) for name, mask in undecided.items()}
@@ -99,7 +101,7 @@ class Comparisons:
                 bound.measure_error(
                     with_decided(own.to(place), true.to(place), runs.get(name, ())), true.to(place), device=device
                 )
-                for name, own, true in zip(expected, owns, truths, strict=True)
+                for name, own, true in zip(expected, (noisy or expected).values(), truths, strict=True)
             )
         )[0]
         return InputSet(

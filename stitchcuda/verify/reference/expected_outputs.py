@@ -40,7 +40,7 @@ from stitchcuda.verify.reference.condition_search import meet
 from stitchcuda.verify.reference.conditions import Conditions
 from stitchcuda.verify.reference.float64_truth import Row, run_in_precision, run_row64, run_row_in_precision
 from stitchcuda.verify.reference.random_draws import RandomDraws
-from stitchcuda.verify.reference.range_search import allow_beside, find_open, search_ranges, stands_rounding
+from stitchcuda.verify.reference.range_search import allow_beside, find_open, find_smooth, search_ranges, stands_rounding
 from stitchcuda.verify.reference.reference import Reference
 from stitchcuda.verify.reference.reference_state import ReferenceState
 
@@ -68,6 +68,7 @@ class ExpectedOutputs:
         self._infinite: dict[str, torch.Tensor] = {}  # where outputs for them are
         self._conditions: Conditions | None = None  # of the check that runs, if it is a final one
         self._open: Outputs | None = None  # of the last set, the elements that rounding decides; None: not looked at
+        self._noisy: Outputs | None = None  # ... its outputs if operators round otherwise; None: programs may not differ so far
         self._on_cpu = False               # whether float64 was computed there for once, for want of the GPU's memory
         self._seconds = 0.0                # that the last outputs took to compute
 
@@ -111,7 +112,7 @@ class ExpectedOutputs:
             raise BadInput(f"get_inputs() of {name} gives {error}, which cannot be passed on.") from error
         made = self._comparisons.keep(
             structure, tensors, expected, exact, variant=variant, seed=request.seed, draw_seed=self._draw_seed(request),
-            generators=generators, undecided=self._open, seconds=self._seconds,
+            generators=generators, undecided=self._open, noisy=self._noisy, seconds=self._seconds,
         )
         if variant == variants.GIVEN and not request.sizes:
             self._errors = dict(zip(made.names, made.measures, strict=True))
@@ -141,7 +142,8 @@ class ExpectedOutputs:
     ) -> tuple[str, Any, Outputs, Outputs, str] | None:
         """Returns (variant, inputs, what `_compute` returns) for the first variant that the reference can compute; None if it
         is none of an optional set. Appends to `skipped` why those before were not taken."""
-        given, draw_seed, self._open = self._reference.inputs(request.seed), self._draw_seed(request), None
+        given, draw_seed = self._reference.inputs(request.seed), self._draw_seed(request)
+        self._open = self._noisy = None
         others = request.variants if request.optional else request.variants[:-1]
         if others and request.beyond and self.ranges is None:
             self.ranges = self._find_ranges(request)
@@ -192,12 +194,14 @@ class ExpectedOutputs:
         if tuple(made[0]) != request.names:
             return "it returns or writes other tensors"
         tested = rare or variant.endswith(variants.BEYOND) or variant.startswith("patchwork")
-        self._open = None
+        self._open = self._noisy = None
         if tested:
-            found = self._find_open(variant, arguments, made, draw_seed, generator)
-            if found is None:
+            self._open = self._find_open(variant, arguments, made, draw_seed, generator)
+            if self._open is None and variants.is_rare(variant):  # whose bounds are their own
+                self._noisy = self._find_smooth(variant, arguments, made, draw_seed, generator)
+                self._open = {} if self._noisy else None
+            if self._open is None:
                 return "rounding decides what it returns"
-            self._open = found
         return arguments, *made
 
     def _draw_seed(self, request: requests.Expect) -> int | None:
@@ -231,13 +235,20 @@ class ExpectedOutputs:
         generator: torch.Generator,
     ) -> Outputs | None:  # fmt: skip
         """The elements that rounding decides (`find_open`); None where it decides all outputs."""
-        met, kind = variant == variants.MET, RARE.get(variant.removesuffix(ONE))
-        centred = kind is None or not kind.offset
+        met = variant == variants.MET
         if made[0].keys() != self._errors.keys():
             return None
         return find_open(
-            lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator, centred=centred,
-            spare_exact=met, apart=self._picks(made[0]),
+            lambda: self._rerun(arguments, draw_seed), *made[:2], allow_beside(self._errors), generator,
+            centred=_may_centre(variant), spare_exact=met, apart=self._picks(made[0]), fine=self._fine,
+        )  # fmt: skip
+
+    def _find_smooth(
+        self, variant: str, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None,
+        generator: torch.Generator,
+    ) -> Outputs | None:  # fmt: skip
+        return find_smooth(
+            lambda: self._rerun(arguments, draw_seed), made[1], generator, centred=_may_centre(variant), fine=self._fine
         )
 
     def _find_few_open(self, arguments: Any, made: tuple[Outputs, Outputs, str], draw_seed: int | None) -> Outputs:
@@ -250,7 +261,7 @@ class ExpectedOutputs:
         generator = torch.Generator(self._device).manual_seed(0)
         found = find_open(
             lambda: self._rerun(arguments, draw_seed), expected, exact, lambda _, own: pool_measures([own]), generator,
-            apart=True,
+            apart=True, fine=self._fine,
         )  # fmt: skip
         return {name: mask for name, mask in (found or {}).items() if not bool(mask.all())}
 
@@ -261,6 +272,10 @@ class ExpectedOutputs:
             return []
         what = variants.describe(variant.removesuffix(variants.BEYOND))
         return [f"limited: {what} said nothing about {', '.join(names)}: rounding decides what it is"]
+
+    @property
+    def _fine(self) -> bool:
+        return self.ranges is not None and self.ranges.fine_noise
 
     def _picks(self, expected: Outputs) -> bool:
         """Whether the order of values matters to what the reference returns."""
@@ -282,7 +297,7 @@ class ExpectedOutputs:
         float64, though by an eighth of what programs may be with other parameters. `made`: as `compute_or_say` returns it."""
         generator = torch.Generator(self._device).manual_seed(0)
         stands = stands_rounding(
-            lambda: self._rerun(arguments, draw_seed), *made[:2], lambda _, own: widest([own], 1.0), generator
+            lambda: self._rerun(arguments, draw_seed), *made[:2], lambda _, own: widest([own], 1.0), generator, fine=self._fine
         )
         if not stands:
             self.check_alive("it raises where its operators round otherwise")
@@ -472,6 +487,12 @@ class ExpectedOutputs:
         except BadInput as problem:
             self.check_alive(str(problem))
             raise
+
+
+def _may_centre(variant: str) -> bool:
+    """Whether the reference may have operators that centre values inside, for inputs of this kind."""
+    kind = RARE.get(variant.removesuffix(ONE))
+    return kind is None or not kind.offset
 
 
 def alive(device: str) -> bool:

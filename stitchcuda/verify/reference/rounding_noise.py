@@ -30,7 +30,7 @@ _EXACT = frozenset((
     "zeros", "zeros_like",
 ))  # fmt: skip
 _ULPS = 2.0
-_DITHER = 0.25                             # of 16 bits: before rounding, as programs compute in float32
+_DITHER = 0.25                             # of noise before rounding, as where programs compute 16 bits in float32
 _PART = 2**23                              # elements that get noise at a time
 _UNSURE = 8                                # last bits of a float64, which follow from the order of sums
 _SALT = 0x5851F42D4C957F2D
@@ -43,14 +43,16 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches a call of the reference. `generator`: of the noise, on the reference's device. `centres`: whether an operator ran
     that centres values inside. `spare_exact`: what an operator does not round on these inputs gets no noise: few bits add up
-    to the same in any order. `apart`: values that only rounding makes equal get noise of their own. `number`: of the noise;
-    that of an odd one is the opposite of that before, so that one of the two parts what is equal."""
+    to the same in any order. `apart`: values that only rounding makes equal get noise of their own. `fine`: results get noise
+    before they are rounded, so that most have the bits of correct rounding. `number`: of the noise; that of an odd one is the
+    opposite of that before, so that one of the two parts what is equal."""
 
     def __init__(
-        self, generator: torch.Generator, *, spare_exact: bool = False, apart: bool = False, number: int = 0
+        self, generator: torch.Generator, *, spare_exact: bool = False, apart: bool = False, fine: bool = False,
+        number: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()                 # type: ignore[no-untyped-call]
-        self._generator, self._spare_exact, self._apart = generator, spare_exact, apart
+        self._generator, self._spare_exact, self._apart, self._fine = generator, spare_exact, apart, fine
         self._salt, self._sign = number // 2 * _SALT, -1 if number % 2 else 1
         self.centres = False
 
@@ -62,7 +64,7 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         narrow = any(_takes_noise(leaf) and leaf.itemsize == 2 for leaf in pytree.tree_leaves((args, kwargs)))
         centring = ("norm" in name or name.startswith(("var", "std"))) and args and _takes_noise(args[0]) and not in_place
         noisy = (self._with_noise_of_its_own(args[0]), *args[1:]) if centring else args
-        wanted = rounds and (narrow or self._apart or (self._spare_exact and not in_place))
+        wanted = rounds and (narrow or self._apart or self._fine or (self._spare_exact and not in_place))
         right = _in_float64(func, noisy, kwargs) if wanted else []
         result = func(*(args if narrow else noisy), **(kwargs or {}))
         for number, made in enumerate(pytree.tree_leaves(result) if rounds else ()):
@@ -74,8 +76,9 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Adds noise to what an operator made. `true`: what it makes in float64."""
         before = made.clone() if true is not None and self._spare_exact else None
         unit = torch.finfo(made.dtype).eps
-        if true is not None and made.itemsize == 2:
-            made.copy_(true * (1 + _DITHER * unit * self._noise_by_value(true)))
+        if true is not None and (made.itemsize == 2 or (self._fine and made.itemsize < true.itemsize)):
+            unsure = _UNSURE if self._apart and self._fine else 0
+            made.copy_(true * (1 + _DITHER * unit * self._noise_by_value(true, unsure)))
         elif true is not None and self._apart and made.itemsize < true.itemsize:
             made.mul_((1 + _ULPS * unit * self._noise_by_value(true, _UNSURE)).to(made.dtype))
         else:
@@ -87,10 +90,10 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _with_noise_of_its_own(self, tensor: Tensor) -> Tensor:
         """A copy with noise in the last bits of float32 at least: operators on 16 bits compute in float32."""
         noisy = tensor.double() if tensor.itemsize == 2 else tensor.resolve_conj().clone()
-        unit = torch.finfo(torch.float32 if tensor.itemsize == 2 else tensor.dtype).eps
+        size = torch.finfo(torch.float32 if tensor.itemsize == 2 else tensor.dtype).eps * (2 * _DITHER if self._fine else _ULPS)
         for part in _parts(as_real(noisy)):
             noise = torch.rand(part.shape, generator=self._generator, device=self._generator.device).to(part.device)
-            part.copy_(part.double() * (1 + _ULPS * unit * (2 * noise - 1)))
+            part.copy_(part.double() * (1 + size * (2 * noise - 1)))
         return noisy
 
     def _noise_by_value(self, value: Tensor, unsure: int = 0) -> Tensor:
