@@ -428,7 +428,7 @@ class CompareAnswer(Request[ComparedAnswer]):
 
 @dataclass(frozen=True)
 class FindWrong(Request[Names]):
-    """Which of the reference's own outputs for `other` are wrong for `given`, each with the parameters of its own."""
+    """Which of the reference's own outputs for `other`, with the parameters in `other_state`, are wrong for `given`."""
 
     other_state: TensorBlock
     other: InputSet

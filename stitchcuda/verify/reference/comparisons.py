@@ -96,12 +96,13 @@ class Comparisons:
         recomputed = seconds is not None and seconds < size / _FROM_HOST and not self._blocks.keeps_on_gpu(size)
         put = tensor_block.describe if recomputed else self._blocks.pack
         blocks = [self._blocks.pack(inputs), put(owns), put(truths)]
+        measured = noisy or expected
         measures = self._where_there_is_room(
             lambda place, device: tuple(
                 bound.measure_error(
-                    with_decided(own.to(place), true.to(place), runs.get(name, ())), true.to(place), device=device
+                    with_decided(measured[name].to(place), true.to(place), runs.get(name, ())), true.to(place), device=device
                 )
-                for name, own, true in zip(expected, (noisy or expected).values(), truths, strict=True)
+                for name, true in zip(expected, truths, strict=True)
             )
         )[0]
         return InputSet(
