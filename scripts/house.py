@@ -30,7 +30,7 @@ FLOORS = (                                 # from the ground up; on a floor, imp
     ("rag", "engineers", "memory"),
     ("nodes", "graph"),
     ("sessions",),
-    ("report", "bench", "training"),
+    ("report", "bench", "agents", "training"),
     ("cli",),
 )
 ORDERED = (3, 6, 8)                          # floors whose rooms may import what stands to their left

@@ -51,19 +51,27 @@ class Brief:
     about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What a look at a program found. `ok`: it builds, is correct, was timed."""
+
+    ok: bool
+    text: str
+
+
 class Look(Protocol):
-    """What a coder may look up before it writes. Each method returns text: a sentence where there is nothing to show."""
+    """What a coder may look up before it writes. Texts are a sentence where there is nothing to show."""
 
     tools: tuple[str, ...]               # names of those methods that have something to show in this session
     gpu_s: float                         # seconds that they have used the GPU so far
 
-    def compile(self, files: Files) -> str:
+    def compile(self, files: Files) -> Looked:
         """Compiles the program with these files for the session's target; returns the errors, or what each kernel needs."""
 
-    def check(self, files: Files) -> str:
+    def check(self, files: Files) -> Looked:
         """Judges the program with these files as a draft is judged: is it correct? It is no attempt."""
 
-    def bench(self, kernel: str, files: Files) -> str:
+    def bench(self, kernel: str, files: Files) -> Looked:
         """Times a call of the program with these files, or the kernels whose names contain `kernel`, on the GPU; on the
         simulator, counts the bytes that a call moves."""
 
@@ -101,6 +109,7 @@ class Assignment:
     last: Draft | None = None            # the previous draft of this task
     evidence: Evidence | None = None     # the tools' results for `last`
     review: Review | None = None         # the review of `last`
+    newest: Evidence | None = None       # of the session's last attempt, at whatever task
     earlier: tuple[tuple[Attempt, Review], ...] = ()  # all attempts at this task, oldest first
     docs: str = ""                       # documentation found for this task
     about: str = ""                      # the attempt's id: part of the ids of the model calls made for it

@@ -278,11 +278,11 @@ def _look_up(assignment: Assignment, look: LookReply, files: Files, number: int)
     head = f"{look.tool} {argument}".strip() + (f" ({number} of {limit})" if limit else "")
     match look.tool:
         case "compile":
-            return head, assignment.look.compile(files)
+            return head, assignment.look.compile(files).text
         case "check":
-            return head, assignment.look.check(files)
+            return head, assignment.look.check(files).text
         case "bench":
-            return head, assignment.look.bench(argument, files)
+            return head, assignment.look.bench(argument, files).text
         case "profile":
             return head, assignment.look.profile(argument)
     return head, assignment.look.docs(argument)

@@ -19,12 +19,14 @@ from stitchcuda.state import Call, Role, Settings
 from stitchcuda.store import Store
 
 if TYPE_CHECKING:
+    from stitchcuda.engineers.agents.agent_engineer import AgentEngineer
     from stitchcuda.engineers.budget import Budget
     from stitchcuda.engineers.chat import Chat
     from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
 MAILBOX = "mailbox"
+AGENTS: tuple[str, ...] = ()               # kinds of engineers that work with tools
 POSSIBLE = (
     "builtin (no key, no network), openai:NAME (with --base-url for a server of your own), azure:NAME, anthropic:NAME, "
     "google:NAME, or mailbox:DIR"
@@ -41,6 +43,7 @@ class Engineers:
     budget: Budget | None = None
     estimate: Callable[[Brief], str] | None = None  # returns a sentence on the session's expected cost
     recorded: bool = False                 # a replay: replies and a person's answers come from the transcript alone
+    agent: AgentEngineer | None = None     # `engineer`, if it works with tools until it says that it is done
 
 
 def engineers_for(
@@ -64,6 +67,12 @@ def engineers_for(
     check_models(settings)
     if settings.model == "builtin":
         return Engineers(BuiltinEngineer(), recorded=recorded)
+    starter = None if settings.from_scratch else BuiltinEngineer()
+    if settings.model.partition(":")[0] in AGENTS:
+        from stitchcuda.engineers.agents.opening import open_agent_engineer
+
+        agent = open_agent_engineer(settings, session, root)
+        return Engineers(agent, starter=starter, recorded=recorded, agent=agent)
 
     from stitchcuda.engineers.budget import Budget
     from stitchcuda.engineers.chat_engineer import ChatEngineer
@@ -85,7 +94,7 @@ def engineers_for(
     by_role = {role: tuple(map(chat_for, models_of(settings, role))) for role in ROLES}
     return Engineers(
         engineer=ChatEngineer(by_role),
-        starter=None if settings.from_scratch else BuiltinEngineer(),
+        starter=starter,
         transcript=transcript,
         budget=budget,
         estimate=lambda brief: estimate_session({role: chats[0] for role, chats in by_role.items()}, brief),
@@ -104,9 +113,12 @@ def check_models(settings: Settings) -> None:
         raise BadInput("--model builtin has no roles to give to others: name a chat model for all roles first")
     for model in (settings.model, *(model for models in settings.roles.values() for model in models)):
         kind, _, name = model.partition(":")
-        known = model == "builtin" or kind == MAILBOX or (kind in ("openai", "azure", "anthropic", "google") and name)
+        chat = kind in ("openai", "azure", "anthropic", "google") and name
+        known = model == "builtin" or kind in (MAILBOX, *AGENTS) or chat
         if not known or (model == "builtin" and settings.model != "builtin"):
             raise BadInput(f"--model {model!r} is not known: give {POSSIBLE}")
+    if settings.model.partition(":")[0] in AGENTS and (settings.roles or settings.candidates > 1 or settings.approve):
+        raise BadInput(f"--model {settings.model} takes no roles, --candidates and --approve: an agent works draft by draft")
     for role in ("planner", "verifier"):
         if len(settings.roles.get(role, ())) > 1:
             raise BadInput(f"the {role} is one model, not {len(settings.roles[role])}: only the coder's candidates take turns")

@@ -1,8 +1,8 @@
 """Takes a session from one step to the next: position in the plan, the next attempt, a new plan, or its end.
 
-When the built-in engineer's plan is done, a chat model (if the session has one) goes on with a plan of its own; when a chat
-model's plan is done and something of it was kept, it plans again. When to stop is decided by `graph/routes.py`, passed in as
-`rules`.
+When the built-in engineer's plan is done, a chat model or an agent (if the session has one) goes on with a plan of its own.
+When a chat model's plan is done and something of it was kept, it plans again; an agent does until it says that it is done. When
+to stop is decided by `graph/routes.py`, passed in as `rules`.
 
 Where to look next: `graph/routes.py` (the rules), `nodes/verifier.py` (calls this), `nodes/nothing.py` (no task was worth it).
 """
@@ -19,7 +19,11 @@ from stitchcuda.state import Route, State, Usage
 
 
 def _more_to_gain(state: State, context: Context) -> bool:
-    """Whether the same engineer should plan again: it is a chat model, and something of its last plan was kept."""
+    """Whether the same engineer should plan again: it is a chat model, and something of its last plan was kept; or it is an
+    agent that has not said that it is done."""
+    work = state.get("work")
+    if context.engineers.agent is not None:
+        return work is None or not work.exhausted
     version = state["plan_version"]
     kept = any(attempt.kept and attempt.plan_version == version for attempt in context.history(state))
     return kept and context.engineers.transcript is not None

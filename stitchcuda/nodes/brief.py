@@ -97,6 +97,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
         last=draft,
         evidence=context.load(Evidence, last.evidence) if last else None,
         review=context.load(Review, last.review) if last else None,
+        newest=context.load(Evidence, brief.history[-1].evidence) if brief.history else None,
         earlier=tuple((attempt, context.load(Review, attempt.review)) for attempt in here),
         docs=context.workspace.store.get(work.docs).decode() if work.docs else "",
         about=work.id,

@@ -2,7 +2,8 @@
 
 The node runs once for each candidate of a step, side by side. An attempt that is in the ledger already (the node runs again
 after a crash, or from an earlier checkpoint) is not written again: its program and evidence are reused, and the tool nodes skip
-it. A draft that a person has edited is an attempt of its own. Nothing is built or run here.
+it. A draft that a person has edited is an attempt of its own. What an agent hands in is recorded: it is handed in once, also if
+the node runs again. Nothing is built or run here.
 
 Where to look next: `engineers/__init__.py` (Engineer.write), `nodes/approval.py` (a person's answer), `nodes/nvcc_build.py`.
 """
@@ -27,7 +28,7 @@ def coder(state: State, context: Context) -> State:
     if spent := context.out_of_attempts(state):
         return {"drafts": (work.model_copy(update={"unpaid": spent}),)}
     try:
-        if not asks:
+        if not asks and context.engineers.agent is None:
             return {"drafts": (_write(state, context, work),)}
         proposal = context.record_proposal(work.id, lambda: _write(state, context, work).model_dump_json())
     except OutOfBudget as error:
@@ -35,7 +36,7 @@ def coder(state: State, context: Context) -> State:
     except Unusable as error:
         return {"drafts": (work.model_copy(update={"unusable": str(error)}),)}
     draft = Work.model_validate_json(proposal)
-    return {"drafts": (_let_person_edit(draft, state, context) if draft.program else draft,)}
+    return {"drafts": (_let_person_edit(draft, state, context) if asks and draft.program else draft,)}
 
 
 def _write(state: State, context: Context, work: Work) -> Work:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stitchcuda.counts import counted
-from stitchcuda.engineers import Files
+from stitchcuda.engineers import Files, Looked
 from stitchcuda.engineers.diagnosis import describe_build, describe_check, describe_timing
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import search_for_coder
@@ -31,36 +31,38 @@ class ProgramLook:
         profiled = any(not found.skipped for _, found in self._profiles())
         self.tools: tuple[str, ...] = ("compile", "check", "bench", *(["profile"] if profiled else []), "docs")
 
-    def compile(self, files: Files) -> str:
-        return describe_build(self._context.tools.compile(self._folder(files)))
+    def compile(self, files: Files) -> Looked:
+        built = self._context.tools.compile(self._folder(files))
+        return Looked(built.ok, describe_build(built))
 
-    def check(self, files: Files) -> str:
+    def check(self, files: Files) -> Looked:
         found = self._judge(self._folder(files))
-        return found if isinstance(found, str) else describe_check(found)
+        return Looked(False, found) if isinstance(found, str) else Looked(found.ok, describe_check(found))
 
-    def bench(self, kernel: str, files: Files) -> str:
+    def bench(self, kernel: str, files: Files) -> Looked:
         folder = self._folder(files)
         found = self._judge(folder)
         if isinstance(found, str) or not found.ok:
-            return f"Not timed.\n{found if isinstance(found, str) else describe_check(found)}"
+            return Looked(False, f"Not timed.\n{found if isinstance(found, str) else describe_check(found)}")
         if self._context.settings.target != "cuda":
             whole = "" if not kernel else " The simulator counts the whole call, not one kernel."
-            return (
+            return Looked(
+                True,
                 f"One call: own kernels move {found.own_bytes:,} bytes in {counted(found.launches, 'launch')}, torch and "
-                f"libraries {found.elsewhere:,} bytes. Nothing is timed on the simulator.{whole}"
+                f"libraries {found.elsewhere:,} bytes. Nothing is timed on the simulator.{whole}",
             )
         if kernel:
             with self._on_device():
                 profile, _ = self._context.tools.profile_system(folder)
             lines = _lines_about(profile, kernel)
-            return "\n".join(lines) or f"No line of the profile names {kernel!r}."
+            return Looked(bool(lines), "\n".join(lines) or f"No line of the profile names {kernel!r}.")
         before = self._state["program"]
         assert before is not None
         with self._on_device():
             timing = self._context.tools.time(folder, self._context.program_folder(before))
         if timing is None:
-            return "Nothing was timed."
-        return "\n".join(timing.refused) if timing.refused else describe_timing(timing)
+            return Looked(False, "Nothing was timed.")
+        return Looked(False, "\n".join(timing.refused)) if timing.refused else Looked(True, describe_timing(timing))
 
     def profile(self, kernel: str) -> str:
         profiles = self._profiles()

@@ -17,6 +17,7 @@ from langgraph.graph import START
 from langgraph.types import Command
 
 from stitchcuda.engineers import Engineer
+from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError
 from stitchcuda.graph.approval import Question, lay_out, questions, resume_command
@@ -60,6 +61,7 @@ def run(
             start = _start(graph, name, tools, command)
             if start is not None:
                 context = open_context(home, record, tools, engineer, on_event, memory)
+                stack.callback(_close_agent, context.engineers, graph, name)
                 _drive(graph, start, context, session_facts(state, context))
                 lay_out(questions(graph.get_state(thread(name)).interrupts), home.folder(name), home.store)
         except KeyboardInterrupt as error:
@@ -129,6 +131,20 @@ def session_facts(state: State, context: Context) -> dict[str, Any]:
         "attempts": state.get("attempts", 0), "started": state.get("started", 0), "best": state.get("best"),
         "recent": state.get("recent", ()), "usage": state.get("usage", Usage()),
     }  # fmt: skip
+
+
+def _close_agent(engineers: Engineers, graph: Graph, name: str) -> None:
+    """Tells an agent, if one works, what came of the session, and stops it."""
+    if engineers.agent is None:
+        return
+    found = graph.get_state(thread(name))
+    final = found.values.get("final")
+    if found.next or final is None:
+        engineers.agent.close("The session was interrupted; what was handed in and judged is kept.", 2)
+        return
+    accepted = bool(final.check and final.check.ok and found.values.get("tasks_kept"))
+    text = f"The session has ended ({found.values.get('stop_reason')}).\n{describe_evidence(final)}"
+    engineers.agent.close(text, 0 if accepted else 1)
 
 
 def _drive(graph: Graph, start: _Start, context: Context, session: dict[str, Any]) -> None:

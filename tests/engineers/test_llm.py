@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.compiler.printing.manifest import source_digest
-from stitchcuda.engineers import Draft, Files
+from stitchcuda.engineers import Draft, Files, Looked
 from stitchcuda.engineers.chat_engineer import SENTENCE, STRATEGY, _read_file
 from stitchcuda.errors import Unusable
 from stitchcuda.state import Role
@@ -30,15 +30,15 @@ class Seeing:
     def __init__(self) -> None:
         self.compiled: list[Files] = []
 
-    def compile(self, files: Files) -> str:
+    def compile(self, files: Files) -> Looked:
         self.compiled.append(files)
-        return "Build: ok."
+        return Looked(True, "Build: ok.")
 
-    def check(self, files: Files) -> str:
-        return f"Check: {files['kernels/r01.cu']!s}"
+    def check(self, files: Files) -> Looked:
+        return Looked(True, f"Check: {files['kernels/r01.cu']!s}")
 
-    def bench(self, kernel: str, files: Files) -> str:
-        return f"{kernel or 'a call'} of {len(files)} files: 3 µs"
+    def bench(self, kernel: str, files: Files) -> Looked:
+        return Looked(True, f"{kernel or 'a call'} of {len(files)} files: 3 µs")
 
     def profile(self, kernel: str) -> str:
         return f"{kernel}: 31 % of the bandwidth"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stitchcuda.engineers import Draft
+from stitchcuda.engineers import Draft, Looked
 from stitchcuda.engineers.budget import Budget
 from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, Message, response_format
 from stitchcuda.engineers.chat_engineer import ChatEngineer
@@ -426,14 +426,14 @@ class Compiler:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def compile(self, files: Any) -> str:
+    def compile(self, files: Any) -> Looked:
         self.asked.append(f"compile {files['kernels/r01.cu'].strip()}")
-        return f"registers: {11 + len(self.asked)}"
+        return Looked(True, f"registers: {11 + len(self.asked)}")
 
-    def check(self, files: Any) -> str:
+    def check(self, files: Any) -> Looked:
         raise AssertionError("nobody asked")
 
-    def bench(self, kernel: str, files: Any) -> str:
+    def bench(self, kernel: str, files: Any) -> Looked:
         raise AssertionError("nobody asked")
 
     def profile(self, kernel: str) -> str:

@@ -1,0 +1,60 @@
+"""The engineer of a session in which an agent works with tools. It opens assignments for the agent, and takes its drafts.
+
+An agent decides itself what to change, so a plan is one open task; each kept draft ends it and the next plan has another. The
+session ends when the agent says so, when it is gone, or by its budgets. Routes, verdicts and ledger are as for any engineer.
+
+Where to look next: `engineers/agents/tools.py` (what an agent can call), `graph/routes.py` (the rules).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers.agents.tools import AgentTools, Code
+from stitchcuda.engineers.builtin_review import review_by_rule
+from stitchcuda.state import Evidence, Plan, Review, Task
+
+
+class Agent(Protocol):
+    """Who works with a session's tools: a folder that somebody works in, a command in the sandbox, a chat model."""
+
+    name: str
+
+    def start(self, tools: AgentTools, assignment: Assignment) -> None:
+        """Begins to work, or goes on if it works already. Called before each draft is waited for. Raises StitchError."""
+
+    def gone(self) -> str:
+        """Returns why it works no more, in one sentence; "" while it works."""
+
+    def stop(self) -> None:
+        """Ends its work at once. May be called several times, and before `start`."""
+
+
+class AgentEngineer:
+    """Implements `Engineer` for an agent. `close` is called at the end of every run of the session."""
+
+    reads_docs = False
+    reads_profiles = True
+
+    def __init__(self, agent: Agent, tools: AgentTools) -> None:
+        self.name = agent.name
+        self._agent, self._tools = agent, tools
+
+    def plan(self, brief: Brief) -> Plan:
+        version = len(brief.plans) + 1
+        why = "An agent chooses what to change, and hands in programs until it is done."
+        task = Task(id=f"agent-{version}", kind="host", title="what the agent chooses", why=why)
+        return Plan(version=version, tasks=(task,), summary=f"{self.name} works with tools; each kept program is a task.")
+
+    def write(self, assignment: Assignment) -> Draft:
+        self._agent.start(self._tools, assignment)
+        return self._tools.next_draft(assignment, self._agent.gone)
+
+    def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
+        return review_by_rule(assignment, None, evidence)
+
+    def close(self, text: str, code: Code) -> None:
+        """Tells the agent what came of the session (`code` as a tool's), and stops it."""
+        self._tools.end(text, code)
+        self._agent.stop()

@@ -1,0 +1,249 @@
+"""The tools that an agent has in a session: status, check, bench, profile, docs, submit and finish.
+
+One object stands between two sides. The session's graph waits in `next_draft` for a draft. An agent calls the tools, from any
+threads: `submit` hands a draft in, and returns once it was judged as an attempt. Each tool is given the program's files, so
+what is judged is what was sent: nothing is read from the agent's folder. A tool never raises: it answers with text.
+
+Where to look next: `engineers/agents/agent_engineer.py` (the graph's side), `engineers/agents/workbench_server.py` and
+`engineers/agents/react_agent.py` (agents' sides).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stitchcuda.engineers import Assignment, Draft, Files, Looked
+from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.errors import StitchError
+from stitchcuda.state import Attempt
+
+Code = Literal[0, 1, 2]
+"""As exit codes: 0 accepted, or what was asked for; 1 refused; 2 it cannot be done."""
+
+FILE_NAME = re.compile(r"model_new\.py|kernels(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}){1,4}")
+MOST_CHARACTERS = 1_000_000                # of a draft's files together
+NOTE = 2_000                               # characters of a note that are kept
+_POLL_S = 0.25
+
+RecordCall = Callable[[dict[str, Any]], None]
+"""Is given each call: `tool`, `arguments` (files as sizes), `code`, `text`, `seconds`."""
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    """What a tool says. `ended`: the session goes on without the agent, which should stop."""
+
+    code: Code
+    text: str
+    ended: bool = False
+
+
+class AgentTools:
+    """See the head of the file. All methods may be called by several threads at once; one draft is judged at a time."""
+
+    def __init__(self, record: RecordCall = lambda call: None) -> None:
+        self._record = record
+        self._changed = threading.Condition()
+        self._assignment: Assignment | None = None  # open for a draft; None while one is judged
+        self._round = 0                    # how many assignments there were
+        self._draft: Draft | None = None   # handed in, not yet taken by the graph
+        self._ended: ToolAnswer | None = None  # what came of the session; no more drafts are taken
+
+    # The graph's side
+
+    def next_draft(self, assignment: Assignment, gone: Callable[[], str]) -> Draft:
+        """Opens an assignment, and waits for a draft. `gone` is asked now and then why the agent works no more; "" while it
+        does. An agent that is gone, or says that it is done, leaves a draft without files."""
+        with self._changed:
+            self._assignment, self._draft = assignment, None
+            self._round += 1
+            self._changed.notify_all()
+            while self._draft is None:
+                self._changed.wait(_POLL_S)
+                if self._draft is None and (why := gone()):
+                    self._draft = Draft(files={}, exhausted=why)
+            draft, self._draft, self._assignment = self._draft, None, None
+            return draft
+
+    def end(self, text: str, code: Code) -> None:
+        """Ends the session's side: a call that waits for a verdict is answered with this, later ones that it has ended."""
+        with self._changed:
+            self._assignment = None
+            self._ended = ToolAnswer(code, text, ended=True)
+            self._changed.notify_all()
+
+    # The agent's side
+
+    def status(self) -> ToolAnswer:
+        """What the session has so far: attempts, the best program, what is left to use."""
+        return self._call("status", {}, lambda open_assignment: ToolAnswer(0, describe_status(open_assignment)))
+
+    def check(self, files: Files) -> ToolAnswer:
+        """Judges a program on secret inputs, as a draft is judged. It is no attempt."""
+        return self._look("check", {}, files, lambda given, whole: _look_of(given).check(whole))
+
+    def bench(self, files: Files, kernel: str = "") -> ToolAnswer:
+        """Times a call of a program, or kernels whose names contain `kernel`; on the simulator, counts what a call moves."""
+        return self._look("bench", {"kernel": kernel}, files, lambda given, whole: _look_of(given).bench(kernel, whole))
+
+    def profile(self, kernel: str = "") -> ToolAnswer:
+        """Shows lines of the profiles of the session's program and the last draft that contain `kernel`."""
+
+        def lines(given: Assignment) -> ToolAnswer:
+            if "profile" not in _look_of(given).tools:
+                return ToolAnswer(2, "There is no profile here: nothing is profiled on the simulator, or nothing was yet.")
+            return ToolAnswer(0, _look_of(given).profile(kernel))
+
+        return self._call("profile", {"kernel": kernel}, lines)
+
+    def docs(self, query: str) -> ToolAnswer:
+        """Searches the documentation for a name, skeleton:NAME, or words."""
+        return self._call("docs", {"query": query}, lambda given: ToolAnswer(0, _look_of(given).docs(query)))
+
+    def submit(self, files: Files, note: str = "") -> ToolAnswer:
+        """Hands a program in as the session's next attempt, and waits until it was judged."""
+        if wrong := refuse_files(files):
+            return self._told("submit", {"note": note}, files, ToolAnswer(2, wrong), 0.0)
+        started = time.monotonic()
+
+        def hand_in(given: Assignment) -> Draft:
+            return Draft(files=whole_program(given, files), note=" ".join(note.split())[:NOTE])
+
+        return self._told("submit", {"note": note}, files, self._exchange(hand_in), time.monotonic() - started)
+
+    def finish(self, note: str = "") -> ToolAnswer:
+        """Says that nothing more is to come: the session's program gets its last check. Waits for that."""
+        started = time.monotonic()
+        why = "the agent is done" + (f": {' '.join(note.split())[:NOTE]}" if note.strip() else "")
+        answer = self._exchange(lambda given: Draft(files={}, exhausted=why))
+        return self._told("finish", {"note": note}, {}, answer, time.monotonic() - started)
+
+    def _exchange(self, hand_in: Callable[[Assignment], Draft]) -> ToolAnswer:
+        """Waits for an open assignment, hands a draft in, and waits for the next assignment or the session's end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or (self._assignment is not None and self._draft is None))
+            if self._assignment is None:
+                return _too_late(self._ended)
+            made = self._round
+            self._draft = hand_in(self._assignment)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._round > made)
+            return describe_verdict(self._assignment) if self._assignment else self._ended or _too_late(None)
+
+    def _look(
+        self, tool: str, arguments: dict[str, Any], files: Files, look: Callable[[Assignment, Files], Looked]
+    ) -> ToolAnswer:
+        if wrong := refuse_files(files):
+            return self._told(tool, arguments, files, ToolAnswer(2, wrong), 0.0)
+
+        def looked(given: Assignment) -> ToolAnswer:
+            found = look(given, whole_program(given, files))
+            return ToolAnswer(0 if found.ok else 1, found.text)
+
+        return self._call(tool, arguments, looked, files)
+
+    def _call(
+        self, tool: str, arguments: dict[str, Any], carry_out: Callable[[Assignment], ToolAnswer], files: Files | None = None
+    ) -> ToolAnswer:
+        """Carries a tool out with the open assignment; waits for one while a draft is judged."""
+        started = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._assignment is not None)
+            given, ended = self._assignment, self._ended
+        if given is None:
+            answer = _too_late(ended)
+        else:
+            try:
+                answer = carry_out(given)
+            except (StitchError, OSError) as error:
+                answer = ToolAnswer(2, f"It cannot be done: {error}")
+        return self._told(tool, arguments, files or {}, answer, time.monotonic() - started)
+
+    def _told(self, tool: str, arguments: dict[str, Any], files: Files, answer: ToolAnswer, seconds: float) -> ToolAnswer:
+        shown = arguments | ({"files": {path: _digest(text) for path, text in files.items()}} if files else {})
+        self._record({"tool": tool, "arguments": shown, "code": answer.code, "text": answer.text, "seconds": round(seconds, 3)})
+        return answer
+
+
+def whole_program(assignment: Assignment, files: Mapping[str, str | bytes]) -> Files:
+    """Returns the program that an agent's files make: with what the session keeps itself (program.json, constants)."""
+    kept = {path: held for path, held in assignment.program.items() if not FILE_NAME.fullmatch(path)}
+    return {**kept, **files}
+
+
+def refuse_files(files: Mapping[str, str | bytes]) -> str:
+    """Returns why a draft's files cannot be taken, in one sentence; "" if they can."""
+    if "model_new.py" not in files:
+        return "There is no model_new.py: a program is model_new.py and C++ and CUDA below kernels/."
+    if strange := next((path for path in files if not FILE_NAME.fullmatch(path) or ".." in path), None):
+        return f"{strange[:120]!a} is no file of a program: it is model_new.py and C++ and CUDA below kernels/."
+    if not all(isinstance(text, str) and "\0" not in text and _is_utf8(text) for text in files.values()):
+        return "A program's files are text (UTF-8)."
+    size = sum(len(text) for text in files.values())
+    if size > MOST_CHARACTERS:
+        return f"The files have {size:,} characters: a program has at most {MOST_CHARACTERS:,}."
+    return ""
+
+
+def describe_verdict(assignment: Assignment) -> ToolAnswer:
+    """Returns what became of the attempt before `assignment`: kept, correct but not kept, or refused, with the evidence."""
+    if not assignment.brief.history:
+        return ToolAnswer(1, "It was not judged.")
+    attempt = assignment.brief.history[-1]
+    lines = [_verdict(attempt)]
+    if assignment.newest is not None:
+        lines.append(describe_evidence(assignment.newest))
+    lines.append(describe_status(assignment))
+    return ToolAnswer(0 if attempt.kept else 1, "\n".join(lines))
+
+
+def describe_status(assignment: Assignment) -> str:
+    """Returns how the session stands: the best program, and how many attempts are left."""
+    brief = assignment.brief
+    mine = sum(not attempt.beside and attempt.engineer != "builtin" for attempt in brief.history)
+    left = max(brief.settings.max_attempts - mine, 0)
+    if brief.speedup is not None:
+        best = f"{brief.speedup:.2f}x over eager, {brief.program_ms:.4g} ms a call"
+    elif brief.kept:
+        best = "it is verified; nothing is timed here" if brief.settings.target == "sim" else "it is verified"
+    else:
+        best = "the reference, without own kernels"
+    present = f"; predicted {brief.present.ms:.4g} of {brief.baseline.predicted_ms:.4g} ms" if brief.present else ""
+    return f"The session's program: {best}{present}. Attempts: {mine} made, {left} left."
+
+
+def _verdict(attempt: Attempt) -> str:
+    if attempt.kept:
+        return f"KEPT: it is the session's program now ({attempt.route_reason})."
+    if attempt.correct:
+        return f"CORRECT, BUT NOT KEPT: {attempt.diagnosis or attempt.route_reason}."
+    return f"REFUSED: {attempt.diagnosis or attempt.route_reason}."
+
+
+def _too_late(ended: ToolAnswer | None) -> ToolAnswer:
+    return ToolAnswer(2, f"The session has ended. {ended.text if ended else ''}".strip(), ended=True)
+
+
+def _look_of(assignment: Assignment) -> Any:
+    if assignment.look is None:
+        raise StitchError("this session has no tools")
+    return assignment.look
+
+
+def _digest(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace") if isinstance(text, str) else text).hexdigest()
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
