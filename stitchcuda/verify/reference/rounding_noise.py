@@ -43,9 +43,9 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches a call of the reference. `generator`: of the noise, on the reference's device. `centres`: whether an operator ran
     that centres values inside. `spare_exact`: what an operator does not round on these inputs gets no noise: few bits add up
-    to the same in any order. `apart`: values that only rounding makes equal get noise of their own. `fine`: results get noise
-    before they are rounded, so that most have the bits of correct rounding. `number`: of the noise; that of an odd one is the
-    opposite of that before, so that one of the two parts what is equal."""
+    to the same in any order. `apart`: values that only rounding makes equal get noise of their own. `fine`: results of
+    pointwise operators get noise before they are rounded, so that most have the bits of correct rounding. `number`: of the
+    noise; that of an odd one is the opposite of that before, so that one of the two parts what is equal."""
 
     def __init__(
         self, generator: torch.Generator, *, spare_exact: bool = False, apart: bool = False, fine: bool = False,
@@ -64,20 +64,21 @@ class RoundingNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
         narrow = any(_takes_noise(leaf) and leaf.itemsize == 2 for leaf in pytree.tree_leaves((args, kwargs)))
         centring = ("norm" in name or name.startswith(("var", "std"))) and args and _takes_noise(args[0]) and not in_place
         noisy = (self._with_noise_of_its_own(args[0]), *args[1:]) if centring else args
-        wanted = rounds and (narrow or self._apart or self._fine or (self._spare_exact and not in_place))
+        fine = self._fine and torch.Tag.pointwise in func.tags  # a sum differs by more than its last rounding
+        wanted = rounds and (narrow or self._apart or fine or (self._spare_exact and not in_place))
         right = _in_float64(func, noisy, kwargs) if wanted else []
         result = func(*(args if narrow else noisy), **(kwargs or {}))
         for number, made in enumerate(pytree.tree_leaves(result) if rounds else ()):
             if _takes_noise(made) and (in_place or _address(made) not in held):
-                self._change(as_real(made), as_real(right[number]) if right else None)
+                self._change(as_real(made), as_real(right[number]) if right else None, fine=fine)
         return result
 
-    def _change(self, made: Tensor, true: Tensor | None) -> None:
-        """Adds noise to what an operator made. `true`: what it makes in float64."""
+    def _change(self, made: Tensor, true: Tensor | None, *, fine: bool) -> None:
+        """Adds noise to what an operator made; before it is rounded, if `fine`. `true`: what it makes in float64."""
         before = made.clone() if true is not None and self._spare_exact else None
         unit = torch.finfo(made.dtype).eps
-        if true is not None and (made.itemsize == 2 or (self._fine and made.itemsize < true.itemsize)):
-            unsure = _UNSURE if self._apart and self._fine else 0
+        if true is not None and (made.itemsize == 2 or (fine and made.itemsize < true.itemsize)):
+            unsure = _UNSURE if self._apart and fine else 0
             made.copy_(true * (1 + _DITHER * unit * self._noise_by_value(true, unsure)))
         elif true is not None and self._apart and made.itemsize < true.itemsize:
             made.mul_((1 + _ULPS * unit * self._noise_by_value(true, _UNSURE)).to(made.dtype))
