@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from stitchcuda.engineers import prompt  # noqa: E402
+from stitchcuda.engineers.prompt_values import PromptBudget  # noqa: E402
 from stitchcuda.engineers.tokens import TokenCounter  # noqa: E402
 
 RECORDINGS = HERE.parent / "tests" / "recordings"
@@ -89,7 +90,7 @@ def looks(data: dict[str, Any]) -> tuple[int, int, int, int]:
     for name, text in data["told"].items():
         if not name.startswith("look-"):
             continue
-        shown = prompt.look_results(text, prompt.LOOKS, prompt.PromptBudget(TokenCounter(data["session"]["settings"]["model"])))
+        shown = prompt.look_results(text, prompt.LOOKS, PromptBudget(TokenCounter(data["session"]["settings"]["model"])))
         for part in text.split(prompt.LOOKED)[1:]:
             head, _, body = part.strip().partition("\n```\n")
             if not head.startswith("read ") or not body:

@@ -30,7 +30,6 @@ from stitchcuda.engineers.prompt import (
     MOST,
     REVIEW_LOOKED,
     REVIEW_LOOKS,
-    PromptBudget,
     coder_prompt,
     look_results,
     planner_prompt,
@@ -38,6 +37,7 @@ from stitchcuda.engineers.prompt import (
     shorten_conversation,
     verifier_prompt,
 )
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.reply import NOTHING, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Structure, Task

@@ -12,7 +12,8 @@ from stitchcuda.counts import counted
 from stitchcuda.engineers import Brief
 from stitchcuda.engineers.metered_chat import MeteredChat
 from stitchcuda.engineers.prices import cost_usd
-from stitchcuda.engineers.prompt import PromptBudget, planner_prompt
+from stitchcuda.engineers.prompt import planner_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.state import Role
 
 WRITTEN: dict[Role, int] = {"planner": 4000, "coder": 6000, "verifier": 1000}

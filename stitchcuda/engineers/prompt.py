@@ -13,14 +13,9 @@ Where to look next: `engineers/program_excerpts.py` (the program's section), `en
 from __future__ import annotations
 
 import bisect
-import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from dataclasses import replace
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.codegen.emit import emit
@@ -33,31 +28,18 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
 from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.diagnosis import describe_evidence, without_untouched
-from stitchcuda.engineers.error_bounds import error_bounds
-from stitchcuda.engineers.folding import fold_lines, shorten_line
+from stitchcuda.engineers.folding import shorten_line
 from stitchcuda.engineers.local_error import LocalError, excerpt, find_local_error
 from stitchcuda.engineers.operator_significand import describe_significand
 from stitchcuda.engineers.plan_tree import plan_tree_text
-from stitchcuda.engineers.present_text import present_text, scaled, steps_text, task_claim
+from stitchcuda.engineers.present_text import scaled, task_claim
 from stitchcuda.engineers.program_changes import KERNELS, ShownChanges, describe_changes
 from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, list_files, program_text
+from stitchcuda.engineers.prompt_values import SHARES, PromptBudget, common_values, render_prompt
 from stitchcuda.engineers.task_text import task_text, tensor_text
-from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
-from stitchcuda.state import Evidence, Policy, Precision, Region, Route, Task, TensorSpec
+from stitchcuda.engineers.tokens import TokenCounter, fit
+from stitchcuda.state import Evidence, Region, Route, Task, TensorSpec
 
-PRECISIONS: dict[Precision, str] = {
-    "reference": "the reference's own dtypes outside; inside whatever leaves an error against float64 of at most 10 times the "
-    "reference's own. Where that is fp32's, plain TF32 or half products leave about 2^-11 and fail, split products (three fp16 "
-    "terms) pass",
-    "tf32": "TF32 matrix products are allowed",
-    "fp16": "fp16 is allowed inside",
-    "bf16": "bf16 is allowed inside",
-}
-POLICIES: dict[Policy, str] = {
-    "stitched": "library operators of torch may remain; what counts is that each own kernel is needed and saves time",
-    "strict": "no framework compute in the end: own kernels, cuBLASLt for GEMM and cuDNN for convolution from own C++; no "
-    "operator of torch may compute, not even F.linear, or copy_ around a graph",
-}
 ANGLES = (
     "follow the strategy as it is written, with the least risk",
     "move fewer bytes: wider accesses, larger fusion, nothing written that is read again",
@@ -99,41 +81,6 @@ NAMED = 160                                # characters of a region for which th
 MOST = 23_500                              # tokens of a prompt
 REVIEW_MOST = 36_000                       # of a review, so that the kernels that changed are whole
 FIRST_MOST, AGAIN_MOST = 12_000, 18_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
-
-SHARES = {
-    "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
-    "present": 1300, "steps": 700, "tree": 900, "record": 1800, "tried": 1400, "last": 8000, "diagnosis": 2200, "changed": 6000,
-    "lessons": 600, "docs": 1600, "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700,
-    "structure": 600, "host": 1000, "findings": 500,
-    "local error": 700, "local file": 2400, "local docs": 500,
-}  # fmt: skip
-"""The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
-`tool` for each result of a tool, `read` for all files of one look together."""
-
-
-@dataclass(frozen=True)
-class PromptBudget:
-    """How many tokens a prompt may have. `scale` multiplies every section's share, for models with a small context window;
-    `beyond` are tokens that the program or the last draft gets on top of its share."""
-
-    counter: TokenCounter
-    scale: float = 1.0
-    beyond: int = 0
-
-    def fit(self, text: str, section: str) -> str:
-        return fit(text.strip(), self.tokens(section), self.counter)
-
-    def fold(self, text: str, section: str) -> str:
-        """Cuts code or a list; what repeats in it is folded first where it does not fit as it is."""
-        text, most = text.strip(), self.tokens(section)
-        return text if self.counter.count(text) <= most else fit(fold_lines(text), most, self.counter)
-
-    def log(self, text: str, section: str) -> str:
-        """Cuts a compiler's output, keeping the lines around errors first."""
-        return fit_log(text.strip(), self.tokens(section), self.counter)
-
-    def tokens(self, section: str) -> int:
-        return int(SHARES[section] * self.scale)
 
 
 def planner_prompt(brief: Brief, budget: PromptBudget) -> str:
@@ -196,9 +143,9 @@ def _planner(brief: Brief, budget: PromptBudget) -> str:
         region.id: _describe_region(region, savings[region.id], floors[region.id], serving.get(region.id, ""), brief.carried)
         for region in regions
     }
-    return _render(
+    return render_prompt(
         "planner",
-        _common_values(brief, budget)
+        common_values(brief, budget)
         | {
             "baseline": brief.baseline,
             "beside_ms": brief.program_ms * brief.speedup if brief.program_ms and brief.speedup else None,
@@ -237,9 +184,9 @@ def _coder(assignment: Assignment, budget: PromptBudget, claim: str) -> str:
     evidence = assignment.evidence
     if evidence and last:
         evidence = without_untouched(evidence, assignment.program, last.files)
-    return _render(
+    return render_prompt(
         "coder",
-        _common_values(brief, budget)
+        common_values(brief, budget)
         | repaired
         | {
             "task": task,
@@ -282,9 +229,9 @@ def _with_shares(task: Task, budget: PromptBudget) -> Task:
 def _coder_after_error(assignment: Assignment, error: LocalError, budget: PromptBudget) -> str:
     assert assignment.last is not None
     files = assignment.last.files
-    return _render(
+    return render_prompt(
         "coder_after_error",
-        _common_values(assignment.brief, budget)
+        common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
             "error": budget.log(error.text, "local error"),
@@ -305,9 +252,9 @@ def _coder_after_error(assignment: Assignment, error: LocalError, budget: Prompt
 def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
     since, changed = _review_changes(assignment, draft, budget)
     evidence = without_untouched(evidence, assignment.started_from or assignment.program, draft.files)
-    return _render(
+    return render_prompt(
         "verifier",
-        _common_values(assignment.brief, budget)
+        common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
             "claim": _claim(assignment),
@@ -424,17 +371,6 @@ def _start_of_file(head: str, text: str, tokens: int, counter: TokenCounter) -> 
     return shown(count) if count else f"### {head}\n(Not shown, there was no room left: read it in another look.)"
 
 
-def _present(brief: Brief, budget: PromptBudget) -> str:
-    """Returns the program as it is: what is in it and what is left, then what a call ran."""
-    if brief.present is None:              # the reference could not be captured: there are no nodes to tell of
-        took = f" A call takes {milliseconds(brief.program_ms)} measured." if brief.program_ms is not None else ""
-        text = f"Tasks in it: {', '.join(brief.kept) or 'none'}.{took}"
-    else:
-        text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.speedup)
-    steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)
-    return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
-
-
 def _claim(assignment: Assignment) -> str:
     """Returns what a task or its structure is to save and who says so; beside a model's claim stands what it can give by the
     cost model."""
@@ -546,46 +482,3 @@ def _within(files: Mapping[str, str], tokens: int, counter: TokenCounter) -> str
     return "\n".join(shown[path] for path in files)
 
 
-def _precision(brief: Brief) -> str:
-    """Returns what is allowed, with the figures of each output where a check has found them."""
-    text = f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]})."
-    bounds = error_bounds(brief.bounds)
-    return f"{text} By output, on the last check's inputs: {bounds}." if bounds else text
-
-
-def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
-    return {
-        "settings": brief.settings,
-        "device": brief.baseline.device,
-        "precision": _precision(brief),
-        "precision_name": brief.settings.precision,
-        "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
-        "reference": budget.fold(brief.reference, "reference"),
-        "skeletons": brief.skeletons,
-        "cuda": brief.cuda,
-        "convolves": any("conv" in operator for region in brief.regions for operator in region.operators),
-        "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
-        "program_ms": brief.program_ms,
-        "present": _present(brief, budget),
-        "profile": budget.fit("\n".join(brief.profile), "profile").splitlines(),
-        "lessons": budget.fit("\n".join(brief.lessons), "lessons").splitlines(),
-        "defects": budget.fit("\n".join(brief.defects), "findings").splitlines(),
-        "suggestions": budget.fit("\n".join(brief.suggestions), "findings").splitlines(),
-    }
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "prompts"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-    )
-    environment.globals |= {"ms": milliseconds}
-    return environment
-
-
-def _render(name: str, values: dict[str, Any]) -> str:
-    return _environment().get_template(f"{name}.md.j2").render(values).strip() + "\n"

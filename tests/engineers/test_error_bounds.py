@@ -10,7 +10,8 @@ import torch
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.engineers.error_bounds import allowed_bits, error_bounds
 from stitchcuda.engineers.operator_significand import ANY, bits_of_kernel, describe_significand
-from stitchcuda.engineers.prompt import PRECISIONS, planner_prompt
+from stitchcuda.engineers.prompt import planner_prompt
+from stitchcuda.engineers.prompt_values import PRECISIONS
 from stitchcuda.state import Evidence, OutputError, Settings
 from stitchcuda.verify.compare.bound import judge, measure_error, pool_measures
 from tests.compiler.eager import captured

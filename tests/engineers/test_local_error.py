@@ -9,16 +9,8 @@ import pytest
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.chat import Message
 from stitchcuda.engineers.local_error import find_local_error
-from stitchcuda.engineers.prompt import (
-    LOOKED,
-    MOST,
-    PromptBudget,
-    _coder,
-    coder_prompt,
-    look_results,
-    room_for_look,
-    shorten_conversation,
-)
+from stitchcuda.engineers.prompt import LOOKED, MOST, _coder, coder_prompt, look_results, room_for_look, shorten_conversation
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import BuildResult, CheckResult, Evidence, Review
 from tests.engineers.briefs import ATTEMPT, NOT_BUILT, PROGRAM, assignment, brief

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stitchcuda.engineers import Draft
 from stitchcuda.engineers.plan_tree import plan_branches, plan_tree_text
-from stitchcuda.engineers.prompt import PromptBudget, coder_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import coder_prompt, verifier_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import Attempt, Plan, Structure, Task
 from tests.engineers.briefs import ATTEMPT, PROGRAM, RIGHT, TASK, assignment

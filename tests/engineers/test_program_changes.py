@@ -11,7 +11,8 @@ from stitchcuda.compiler.printing.program import loader_text, prelude_parts
 from stitchcuda.engineers import Draft, Files
 from stitchcuda.engineers.diagnosis import RACE_ACCESSES, describe_unchecked
 from stitchcuda.engineers.program_changes import describe_changes
-from stitchcuda.engineers.prompt import REVIEW_MOST, PromptBudget, verifier_prompt
+from stitchcuda.engineers.prompt import REVIEW_MOST, verifier_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import Review, Task
 from tests.engineers.briefs import PLAN, PROGRAM, RIGHT, TASK, assignment

@@ -20,14 +20,12 @@ from stitchcuda.engineers.prompt import (
     FIRST_MOST,
     LOOKED,
     REVIEW_MOST,
-    SHARES,
-    PromptBudget,
-    _environment,
     coder_prompt,
     look_results,
     planner_prompt,
     verifier_prompt,
 )
+from stitchcuda.engineers.prompt_values import SHARES, PromptBudget, _environment
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import (
     BuildResult,

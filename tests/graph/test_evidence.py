@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.engineers.prompt import PromptBudget, planner_prompt
+from stitchcuda.engineers.prompt import planner_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.attempt_figures import UNREAD
 from stitchcuda.sessions.session import Session

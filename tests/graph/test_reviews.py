@@ -8,7 +8,8 @@ from typing import Any
 
 from stitchcuda.cli.summary import summary
 from stitchcuda.engineers import Assignment, Draft
-from stitchcuda.engineers.prompt import PromptBudget, coder_prompt, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import coder_prompt, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.errors import OutOfBudget
 from stitchcuda.report.report_facts import findings_of

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Assignment, Brief, Draft
-from stitchcuda.engineers.prompt import PromptBudget, verifier_prompt
+from stitchcuda.engineers.prompt import verifier_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes import search_docs
 from stitchcuda.nodes.brief import GIVEN_UP, structures_to_follow

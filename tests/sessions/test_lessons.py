@@ -8,7 +8,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from stitchcuda.cli.memory import app
-from stitchcuda.engineers.prompt import PromptBudget, coder_prompt, planner_prompt
+from stitchcuda.engineers.prompt import coder_prompt, planner_prompt
+from stitchcuda.engineers.prompt_values import PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.memory import open_memory
 from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
