@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
 MAILBOX = "mailbox"
-AGENTS: tuple[str, ...] = ()               # kinds of engineers that work with tools
+WORKBENCH = "workbench"
+AGENTS = (WORKBENCH,)                      # kinds of engineers that work with tools
 POSSIBLE = (
     "builtin (no key, no network), openai:NAME (with --base-url for a server of your own), azure:NAME, anthropic:NAME, "
     "google:NAME, or mailbox:DIR"

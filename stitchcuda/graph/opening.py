@@ -22,7 +22,7 @@ import cloudpickle
 from pydantic import ValidationError
 
 from stitchcuda.engineers import Engineer
-from stitchcuda.engineers.selection import MAILBOX, Engineers, check_models, engineers_for
+from stitchcuda.engineers.selection import MAILBOX, WORKBENCH, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.approval import Asking, Remembering
 from stitchcuda.graph.events import publish
@@ -76,7 +76,7 @@ def open_record(
     reference."""
     asked = check_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
-    asked = relative_mailboxes(asked, home.root)
+    asked = relative_folders(asked, home.root)
     if isinstance(reference, str | Path):
         data, file, path, source = _from_file(home, Path(reference), example_inputs)
     else:
@@ -97,18 +97,18 @@ def open_record(
         )
 
 
-def relative_mailboxes(settings: Settings, root: Path) -> Settings:
-    """Returns the settings with each mailbox's folder relative to the workspace, so that both can be moved together. An
-    absolute path outside of the workspace stays as it is."""
+def relative_folders(settings: Settings, root: Path) -> Settings:
+    """Returns the settings with the folder of each mailbox or workbench relative to the workspace, so that both can be moved
+    together. An absolute path outside of the workspace stays as it is."""
 
     def relative(model: str) -> str:
         kind, _, folder = model.partition(":")
-        if kind != MAILBOX or not folder:
+        if kind not in (MAILBOX, WORKBENCH) or not folder:
             return model
         path = Path(folder).expanduser()
         if path.is_absolute() and not path.resolve().is_relative_to(root):
             return model
-        return f"{MAILBOX}:{os.path.relpath(path.resolve(), root)}"
+        return f"{kind}:{os.path.relpath(path.resolve(), root)}"
 
     roles = {role: tuple(map(relative, models)) for role, models in settings.roles.items()}
     return settings.model_copy(update={"model": relative(settings.model), "roles": roles})

@@ -14,7 +14,7 @@ from typing import Any, cast
 from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.graph import build_graph, thread
-from stitchcuda.graph.opening import check_settings, relative_mailboxes
+from stitchcuda.graph.opening import check_settings, relative_folders
 from stitchcuda.sessions.session import Place, Session, new_session
 from stitchcuda.state import Attempt, Call, State
 from stitchcuda.store import Workspace
@@ -39,7 +39,7 @@ def fork(
         number = _number(name, walk, at)
         changed = check_settings(source.record.settings.model_dump() | (settings or {}))
         check_models(changed)
-        changed = relative_mailboxes(changed, home.root) if settings and "model" in settings else changed
+        changed = relative_folders(changed, home.root) if settings and "model" in settings else changed
         record = source.record.anew(to or f"{name}-fork-", changed)
         place, values = _state_at(source, walk[number - 1]) if number else ("", None)
         calls = calls_until(tuple(home.store.calls(name).values()), walk[:number])

@@ -26,6 +26,11 @@ def open_agent_engineer(settings: Settings, session: str, root: Path) -> AgentEn
 
 
 def _open_agent(settings: Settings, folder: Path, root: Path) -> Agent:
+    kind, _, rest = settings.model.partition(":")
+    if kind == "workbench":
+        from stitchcuda.engineers.agents.workbench import Workbench
+
+        return Workbench(root / rest if rest else folder / "workbench")
     raise BadInput(f"--model {settings.model!r} is not known")
 
 

@@ -4,13 +4,13 @@ One object stands between two sides. The session's graph waits in `next_draft` f
 threads: `submit` hands a draft in, and returns once it was judged as an attempt. Each tool is given the program's files, so
 what is judged is what was sent: nothing is read from the agent's folder. A tool never raises: it answers with text.
 
-Where to look next: `engineers/agents/agent_engineer.py` (the graph's side), `engineers/agents/workbench_server.py` and
-`engineers/agents/react_agent.py` (agents' sides).
+Where to look next: `engineers/agents/agent_engineer.py` (the graph's side), `engineers/agents/workbench_server.py` (agents').
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import time
@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stitchcuda.compiler.printing.manifest import manifest_with_task, with_digests
 from stitchcuda.engineers import Assignment, Draft, Files, Looked
 from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.errors import StitchError
@@ -54,6 +55,8 @@ class AgentTools:
         self._round = 0                    # how many assignments there were
         self._draft: Draft | None = None   # handed in, not yet taken by the graph
         self._ended: ToolAnswer | None = None  # what came of the session; no more drafts are taken
+        self._submitted = ""               # digest of the files that were handed in last
+        self.last_call = time.monotonic()  # when a tool was last called, or answered
 
     # The graph's side
 
@@ -107,29 +110,36 @@ class AgentTools:
         return self._call("docs", {"query": query}, lambda given: ToolAnswer(0, _look_of(given).docs(query)))
 
     def submit(self, files: Files, note: str = "") -> ToolAnswer:
-        """Hands a program in as the session's next attempt, and waits until it was judged."""
+        """Hands a program in as the session's next attempt, and waits until it was judged. The files that were handed in last
+        are not judged twice: a call that was cut off can be made again."""
         if wrong := refuse_files(files):
             return self._told("submit", {"note": note}, files, ToolAnswer(2, wrong), 0.0)
-        started = time.monotonic()
+        started = self.last_call = time.monotonic()
 
         def hand_in(given: Assignment) -> Draft:
             return Draft(files=whole_program(given, files), note=" ".join(note.split())[:NOTE])
 
-        return self._told("submit", {"note": note}, files, self._exchange(hand_in), time.monotonic() - started)
+        answer = self._exchange(hand_in, _digest(json.dumps(files, sort_keys=True)))
+        return self._told("submit", {"note": note}, files, answer, time.monotonic() - started)
 
     def finish(self, note: str = "") -> ToolAnswer:
         """Says that nothing more is to come: the session's program gets its last check. Waits for that."""
-        started = time.monotonic()
+        started = self.last_call = time.monotonic()
         why = "the agent is done" + (f": {' '.join(note.split())[:NOTE]}" if note.strip() else "")
         answer = self._exchange(lambda given: Draft(files={}, exhausted=why))
         return self._told("finish", {"note": note}, {}, answer, time.monotonic() - started)
 
-    def _exchange(self, hand_in: Callable[[Assignment], Draft]) -> ToolAnswer:
-        """Waits for an open assignment, hands a draft in, and waits for the next assignment or the session's end."""
+    def _exchange(self, hand_in: Callable[[Assignment], Draft], digest: str = "") -> ToolAnswer:
+        """Waits for an open assignment, hands a draft in, and waits for the next assignment or the session's end. `digest`: of
+        its files; where they are those of the last one, its verdict is returned again."""
         with self._changed:
+            again = bool(digest) and digest == self._submitted
             self._changed.wait_for(lambda: self._ended or (self._assignment is not None and self._draft is None))
             if self._assignment is None:
-                return _too_late(self._ended)
+                return self._ended if again and self._ended else _too_late(self._ended)
+            if again:
+                return describe_verdict(self._assignment)
+            self._submitted = digest or self._submitted
             made = self._round
             self._draft = hand_in(self._assignment)
             self._changed.notify_all()
@@ -152,7 +162,7 @@ class AgentTools:
         self, tool: str, arguments: dict[str, Any], carry_out: Callable[[Assignment], ToolAnswer], files: Files | None = None
     ) -> ToolAnswer:
         """Carries a tool out with the open assignment; waits for one while a draft is judged."""
-        started = time.monotonic()
+        started = self.last_call = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._assignment is not None)
             given, ended = self._assignment, self._ended
@@ -166,15 +176,22 @@ class AgentTools:
         return self._told(tool, arguments, files or {}, answer, time.monotonic() - started)
 
     def _told(self, tool: str, arguments: dict[str, Any], files: Files, answer: ToolAnswer, seconds: float) -> ToolAnswer:
+        self.last_call = time.monotonic()
         shown = arguments | ({"files": {path: _digest(text) for path, text in files.items()}} if files else {})
         self._record({"tool": tool, "arguments": shown, "code": answer.code, "text": answer.text, "seconds": round(seconds, 3)})
         return answer
 
 
 def whole_program(assignment: Assignment, files: Mapping[str, str | bytes]) -> Files:
-    """Returns the program that an agent's files make: with what the session keeps itself (program.json, constants)."""
-    kept = {path: held for path, held in assignment.program.items() if not FILE_NAME.fullmatch(path)}
-    return {**kept, **files}
+    """Returns the program that an agent's files make, with what the session keeps itself: digests of sources, program.json, and
+    constants if they are used."""
+    model = str(files["model_new.py"])
+    kept = {path: held for path, held in assignment.program.items() if isinstance(held, bytes) and path in model}
+    program: Files = {**kept, **files, "model_new.py": with_digests(model, files)}
+    manifest = assignment.program.get("program.json")
+    before = program if manifest is None else program | {"program.json": manifest}
+    program["program.json"] = manifest_with_task(before, assignment.program, assignment.task.id, "an agent's")
+    return program
 
 
 def refuse_files(files: Mapping[str, str | bytes]) -> str:
