@@ -68,13 +68,13 @@ def found(pattern: str, given: list[str]) -> set[str]:
 # ---- commands of ours
 
 COMMANDS = {                               # as messages name them, with arguments that make them whole
-    "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
+    "agent workbench": "REF DIR", "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
     "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
     "tasks synthesise": "--count 1 --out FILE",
     "verify --reference": "REF PROGRAM",
 }  # fmt: skip
-_COMMAND = r"\bstitchcuda ((?:docs|memory|tasks) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
+_COMMAND = r"\bstitchcuda ((?:agent|docs|memory|tasks) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
 
 
 def commands(given: list[str], names: set[str]) -> set[str]:
@@ -124,7 +124,8 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 # ---- flags
 
 OURS = {
-    "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume", "--candidates": "optimize",
+    "--accept": "resume", "--all": "show", "--approve": "optimize", "--base-url": "optimize", "--budget-usd": "resume",
+    "--candidates": "optimize",
     "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
     "--edit": "resume", "--form": "train data", "--goal": "optimize", "--gpu-memory-gb": "verify", "--held-out": "train data",
     "--help": "optimize", "--host": "train reward serve", "--ids": "bench run", "--json": "profile",
@@ -136,9 +137,10 @@ OURS = {
     "--test-percent": "train data",
     "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
-LIMITED = {"--goal", "--candidates", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
+LIMITED = {"--goal", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs
     "--cap-add": "docker run", "--gpus": "docker run", "--no-deps": "pip install", "--pause": "dcgmi profile",
+    "--done": "submit of a workbench",
     "--cuda-graph-trace": "nsys", "--trace": "nsys", "--type": "nsys export", "--version": "nvcc", "--module": "cudafe++",
 }  # fmt: skip
 

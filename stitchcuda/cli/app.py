@@ -16,18 +16,32 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from stitchcuda.cli import bench, docs, memory, tasks, train
+from stitchcuda.cli import agent, bench, docs, memory, tasks, train
 from stitchcuda.cli import report as report_commands
 from stitchcuda.cli import sessions as session_commands
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, report_errors
 from stitchcuda.cli.model_flags import choose_model, model_options, models_by_role
+from stitchcuda.cli.options import (
+    ATTEMPTS,
+    USD,
+    Device,
+    EffortOption,
+    GpuMemory,
+    GpuSeconds,
+    Minutes,
+    PolicyOption,
+    PrecisionOption,
+    Quiet,
+    Tokens,
+)
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.state import Approval, Effort, Policy, Precision
+from stitchcuda.state import Approval
 
 app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
 
 session_commands.add_to(app)
 app.command()(report_commands.report)
+app.add_typer(agent.app, name="agent")
 app.add_typer(bench.app, name="bench")
 app.add_typer(docs.app, name="docs")
 app.add_typer(memory.app, name="memory")
@@ -36,20 +50,6 @@ app.add_typer(train.app, name="train")
 
 Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
-Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")]
-Tokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to read and write.")]
-GpuSeconds = Annotated[float | None, typer.Option("--max-gpu-seconds", help="Most seconds on the GPU.")]
-Minutes = Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")]
-GpuMemory = Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of the GPU's memory to use.")]
-_USD = typer.Option("--budget-usd", min=0, help="Most to spend on models whose price is known.")
-_ATTEMPTS = typer.Option("--max-attempts", min=1, help="Most programs to try.")
-_POLICY = "stitched: torch's operators may remain; strict: none may compute, products only by cuBLASLt and cuDNN from own C++."
-PolicyOption = Annotated[Policy, typer.Option("--policy", help=_POLICY)]
-EffortOption = Annotated[
-    Effort, typer.Option("--effort", help="Of the built-in engineer; low: operators keep the reference's form.")
-]
-PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
 
 
 @app.command()
@@ -82,9 +82,9 @@ def optimize(
     approve: Annotated[
         list[str] | None, typer.Option("--approve", metavar="plan|code", help="Park until you have seen it; again for both.")
     ] = None,
-    budget_usd: Annotated[float, _USD] = 5.0,
+    budget_usd: Annotated[float, USD] = 5.0,
     max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
-    max_attempts: Annotated[int, _ATTEMPTS] = 30,
+    max_attempts: Annotated[int, ATTEMPTS] = 30,
     max_minutes: Minutes = None, gpu_memory_gb: GpuMemory = None,
     baselines: Annotated[bool, typer.Option("--baselines", help="Also time a CUDA graph and torch.compile (minutes).")] = False,
     sanitize: Annotated[bool, typer.Option("--sanitize", help="Also look for memory errors with compute-sanitizer.")] = False,
@@ -128,9 +128,9 @@ def resume(
         list[Path] | None, typer.Option("--edit", metavar="PATH", help="Go on with this plan's file or draft's folder instead.")
     ] = None,
     comment: Annotated[str | None, typer.Option("--comment", help="Ask for another plan, with this for the planner.")] = None,
-    budget_usd: Annotated[float | None, _USD] = None,
+    budget_usd: Annotated[float | None, USD] = None,
     max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
-    max_attempts: Annotated[int | None, _ATTEMPTS] = None,
+    max_attempts: Annotated[int | None, ATTEMPTS] = None,
     max_minutes: Minutes = None,
     as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip

@@ -16,15 +16,14 @@ from typing import Annotated
 import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption
 from stitchcuda.errors import BadInput
-from stitchcuda.state import Effort, Policy, Precision
+from stitchcuda.state import Effort
 
 app = typer.Typer(**FORM, help="Runs whole benchmarks, judges programs that exist, and makes tables of the results.")
 
 _OUT = "The folder for results. The same command goes on with what is there."
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help=_OUT)]
-Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
-GpuMemory = Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")]
 Ids = Annotated[str | None, typer.Option("--ids", help="Which problems, by number, such as 1,4-9.")]
 
 
@@ -54,8 +53,8 @@ def run(
     max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try for one problem.")] = 30,
     max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes for one problem.")] = None,
     gpu_memory_gb: GpuMemory = None,
-    policy: Annotated[Policy, typer.Option("--policy", help="As for optimize.")] = "stitched",
-    precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
     effort: Annotated[Effort, typer.Option("--effort", help="As for optimize.")] = "medium",
     as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
@@ -115,8 +114,8 @@ def verify(
         bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
     ] = False,
     gpu_memory_gb: GpuMemory = None,
-    policy: Annotated[Policy, typer.Option("--policy", help="As for verify.")] = "stitched",
-    precision: Annotated[Precision, typer.Option("--precision", help="What programs may compute in.")] = "reference",
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
     as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Judges programs that exist. Exit code 0: each has a verdict, 1: some have none, 2: bad input."""

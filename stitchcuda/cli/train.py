@@ -15,9 +15,10 @@ import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, report_errors
 from stitchcuda.cli.model_flags import model_options
+from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, ReplyPending
-from stitchcuda.state import Policy, Precision, Settings
+from stitchcuda.state import Settings
 
 if TYPE_CHECKING:
     from stitchcuda.engineers.chat import Chat
@@ -80,13 +81,13 @@ def score(
     evidence: Annotated[
         Path | None, typer.Option("--evidence", help="A text file: what the author of skill 2 was told of its program.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    device: Device = "auto",
     baselines: Annotated[
         bool, typer.Option("--baselines/--no-baselines", help="Also time a CUDA graph and torch.compile, on a GPU.")
     ] = True,
-    policy: Annotated[Policy, typer.Option("--policy", help="As for verify.")] = "stitched",
-    precision: Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")] = "reference",
-    gpu_memory_gb: Annotated[float | None, typer.Option("--gpu-memory-gb", metavar="GB", help="Most of a GPU to use.")] = None,
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
+    gpu_memory_gb: GpuMemory = None,
     as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Judges a program and shows every reward with its parts. Exit code 0: each has a value, 1: some have none, 3: the judge's
@@ -124,7 +125,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8711,
     host: Annotated[str, typer.Option("--host", help="The address to listen on; others than this machine's need a token.")]
     = "127.0.0.1",
-    device: Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")] = "auto",
+    device: Device = "auto",
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="Clients have to send the token in this file.")
     ] = None,
