@@ -68,7 +68,8 @@ def found(pattern: str, given: list[str]) -> set[str]:
 # ---- commands of ours
 
 COMMANDS = {                               # as messages name them, with arguments that make them whole
-    "agent workbench": "REF DIR", "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
+    "agent workbench": "REF DIR",
+    "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
     "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
     "tasks synthesise": "--count 1 --out FILE",

@@ -72,7 +72,7 @@ def engineers_for(
     if settings.model.partition(":")[0] in AGENTS:
         from stitchcuda.engineers.agents.opening import open_agent_engineer
 
-        agent = open_agent_engineer(settings, session, root)
+        agent = open_agent_engineer(settings, session, root, recorded=recorded)
         return Engineers(agent, starter=starter, recorded=recorded, agent=agent)
 
     from stitchcuda.engineers.budget import Budget

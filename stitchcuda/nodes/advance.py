@@ -79,7 +79,8 @@ def take_route(rules: Rules, state: State, context: Context, route: Route, updat
     elif plan_done and _more_to_gain(after, context):
         route, reason = "replan", None     # the plan is done and gained something: the chat model may find more
     elif plan_done:
-        reason = explain_nothing_to_do(after, context) or reason
+        said = work.exhausted if work is not None and context.engineers.agent is not None and not starting else ""
+        reason = said or explain_nothing_to_do(after, context) or reason
     if route == "replan" and not reason:
         changed["lessons"] = lessons_for_plan(after, context)
     if work is not None and leaves:

@@ -138,13 +138,13 @@ def _close_agent(engineers: Engineers, graph: Graph, name: str) -> None:
     if engineers.agent is None:
         return
     found = graph.get_state(thread(name))
-    final = found.values.get("final")
-    if found.next or final is None:
+    if found.next or not found.values.get("report"):
         engineers.agent.close("The session was interrupted; what was handed in and judged is kept.", 2)
         return
-    accepted = bool(final.check and final.check.ok and found.values.get("tasks_kept"))
-    text = f"The session has ended ({found.values.get('stop_reason')}).\n{describe_evidence(final)}"
-    engineers.agent.close(text, 0 if accepted else 1)
+    final = found.values.get("final")
+    accepted = bool(final and final.check and final.check.ok and found.values.get("tasks_kept"))
+    text = f"The session has ended: {found.values.get('stop_reason')}."
+    engineers.agent.close(f"{text}\n{describe_evidence(final)}" if final else text, 0 if accepted else 1)
 
 
 def _drive(graph: Graph, start: _Start, context: Context, session: dict[str, Any]) -> None:

@@ -177,8 +177,9 @@ def tiny_session(folder: Path, name: str = "tiny", **settings: object) -> Sessio
 
 
 def _drafts(program: Path) -> str:
-    path = program / "drafts.txt"
-    return path.read_text() if path.exists() else ""
+    """What drafts.txt says, and kernels/drafts.cu, which an agent's program may have."""
+    paths = (program / "drafts.txt", program / "kernels/drafts.cu")
+    return "".join(path.read_text() for path in paths if path.exists())
 
 
 def _milliseconds(program: Path) -> float:

@@ -11,17 +11,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stitchcuda.engineers import Assignment
 from stitchcuda.engineers.agents.agent_engineer import Agent, AgentEngineer
 from stitchcuda.engineers.agents.tools import AgentTools
+from stitchcuda.engineers.recorded_chat import Unrecorded
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Settings
 
 CALLS = "agent.jsonl"                      # in the session's folder: each call of a tool, a line
 
 
-def open_agent_engineer(settings: Settings, session: str, root: Path) -> AgentEngineer:
-    """Returns the engineer for `settings.model`. `root`: the workspace's folder."""
+def open_agent_engineer(settings: Settings, session: str, root: Path, *, recorded: bool) -> AgentEngineer:
+    """Returns the engineer for `settings.model`. `root`: the workspace's folder. `recorded`: all drafts are recorded; one
+    that is not is an error."""
     folder = root / "sessions" / session
+    if recorded:
+        return AgentEngineer(_RecordedAgent(settings.model), AgentTools())
     return AgentEngineer(_open_agent(settings, folder, root), AgentTools(_Calls(folder / CALLS)))
 
 
@@ -32,6 +37,22 @@ def _open_agent(settings: Settings, folder: Path, root: Path) -> Agent:
 
         return Workbench(root / rest if rest else folder / "workbench")
     raise BadInput(f"--model {settings.model!r} is not known")
+
+
+class _RecordedAgent:
+    """Stands in for an agent in a replay."""
+
+    def __init__(self, model: str) -> None:
+        self.name = model.partition(":")[0]
+
+    def start(self, tools: AgentTools, assignment: Assignment) -> None:
+        raise Unrecorded(f"the record has no draft of the {self.name} at {assignment.about}")
+
+    def gone(self) -> str:
+        return ""
+
+    def stop(self) -> None:
+        pass
 
 
 class _Calls:

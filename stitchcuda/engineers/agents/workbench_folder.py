@@ -11,8 +11,11 @@ Where to look next: `engineers/agents/workbench_text.py` (the pages), `engineers
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stitchcuda.engineers import Assignment, Files
@@ -20,10 +23,9 @@ from stitchcuda.engineers.agents import workbench_client
 from stitchcuda.engineers.agents.tools import FILE_NAME
 from stitchcuda.engineers.agents.workbench_text import skill_page, task_page
 from stitchcuda.errors import BadInput
-from stitchcuda.store import write_atomically
+from stitchcuda.store.files import replace_file
 
 HIDDEN = ".stitchcuda"                     # the socket and the commands' code
-_MARK = "This folder is a workbench of StitchCUDA.\n"
 
 
 def lay_out(folder: Path, assignment: Assignment) -> None:
@@ -31,52 +33,80 @@ def lay_out(folder: Path, assignment: Assignment) -> None:
     holds something else, or that cannot be written."""
     try:
         _claim(folder)
-        fresh = not (folder / "model_new.py").exists()
-        _write(folder / "reference.py", assignment.brief.reference)
-        _write(folder / "SKILL.md", skill_page(assignment))
-        _write(folder / "TASK.md", task_page(assignment))
-        _write_program(folder / "best", assignment.program, whole=True)
-        if fresh:
-            _write_program(folder, assignment.program, whole=False)
-        _write_commands(folder)
+        with opened(folder) as place:
+            fresh = not (place / "model_new.py").exists()
+            _write(place, "reference.py", assignment.brief.reference)
+            _write(place, "SKILL.md", skill_page(assignment))
+            _write(place, "TASK.md", task_page(assignment))
+            _write_best(place, assignment.program)
+            if fresh:
+                _write_program(place, {name: held for name, held in assignment.program.items() if _is_agents(name, held)})
+            _write_commands(place)
     except OSError as error:
         raise BadInput(f"the workbench {folder} cannot be written ({error.strerror or error})") from error
 
 
+@contextmanager
+def opened(folder: Path) -> Iterator[Path]:
+    """Gives a path of the folder itself, whatever its name is made to point to meanwhile. Raises OSError for a symbolic
+    link."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield Path(f"/proc/self/fd/{held}")
+    finally:
+        os.close(held)
+
+
 def _claim(folder: Path) -> None:
-    mark = folder / HIDDEN / "README"
+    """Makes the folder and its mark, by which it is known again. Raises `BadInput` for a folder that is no workbench."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadInput(f"{folder} is no folder: give one that is empty, or not there yet")
-    if folder.is_dir() and not mark.is_file() and any(entry.name != HIDDEN for entry in folder.iterdir()):
-        raise BadInput(f"{folder} holds other files: give a folder that is empty, or not there yet")
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    _write(mark, _MARK)
+    folder.mkdir(parents=True, exist_ok=True)
+    with opened(folder) as place:
+        if not (place / HIDDEN).exists() and any(place.iterdir()):
+            raise BadInput(f"{folder} holds other files: give a folder that is empty, or not there yet")
+        if (place / HIDDEN).is_symlink():
+            (place / HIDDEN).unlink()
+        (place / HIDDEN).mkdir(exist_ok=True)
 
 
-def _write_program(folder: Path, program: Files, *, whole: bool) -> None:
-    """Writes a program's files. `whole`: the folder holds it and nothing else."""
-    if whole and folder.is_symlink():
-        folder.unlink()
-    elif whole and folder.exists():
-        shutil.rmtree(folder)
+def _is_agents(name: str, held: str | bytes) -> bool:
+    return bool(FILE_NAME.fullmatch(name)) or isinstance(held, bytes)  # program.json is kept by the session
+
+
+def _write_best(place: Path, program: Files) -> None:
+    """Writes best/ anew. What it was made to point to is not touched."""
+    best = place / "best"
+    if best.is_symlink() or best.is_file():
+        best.unlink()
+    elif best.exists():
+        shutil.rmtree(best)
+    best.mkdir()
+    with opened(best) as inside:
+        _write_program(inside, program)
+
+
+def _write_program(place: Path, program: Files) -> None:
     for name, held in program.items():
-        if not whole and not FILE_NAME.fullmatch(name) and isinstance(held, str):
-            continue                       # program.json: the session keeps it
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, held.encode() if isinstance(held, str) else held)
+        with ExitStack() as stack:
+            *folders, file = name.split("/")
+            inside = place
+            for folder in folders:
+                (inside / folder).mkdir(exist_ok=True)
+                inside = stack.enter_context(opened(inside / folder))
+            replace_file(inside / file, held.encode() if isinstance(held, str) else held, 0o644)
 
 
-def _write_commands(folder: Path) -> None:
-    source = Path(workbench_client.__file__).read_text(encoding="utf-8")
-    _write(folder / HIDDEN / "client.py", source)
+def _write_commands(place: Path) -> None:
+    with opened(place / HIDDEN) as hidden:
+        _write(hidden, "client.py", Path(workbench_client.__file__).read_text(encoding="utf-8"))
     for tool in workbench_client.USAGE:
-        path = folder / tool
-        _write(path, f'#!/bin/sh\nexec "{sys.executable}" -I "$(dirname "$0")/{HIDDEN}/client.py" {tool} "$@"\n')
-        path.chmod(0o755)
+        _write(place, tool, f'#!/bin/sh\nexec "{sys.executable}" -I "$(dirname "$0")/{HIDDEN}/client.py" {tool} "$@"\n', 0o755)
 
 
-def _write(path: Path, text: str) -> None:
-    if path.is_symlink() or path.is_dir():     # put there by an agent: what it points to is not touched
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    write_atomically(path, text.encode())
+def _write(place: Path, name: str, text: str, mode: int = 0o644) -> None:
+    """Writes a file of the session's in place of whatever has its name."""
+    path = place / name
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    replace_file(path, text.encode(), mode)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.engineers.agents.tools import MOST_CHARACTERS, AgentTools, ToolAnswer
-from stitchcuda.engineers.agents.workbench_folder import HIDDEN
+from stitchcuda.engineers.agents.workbench_folder import HIDDEN, opened
 
 log = logging.getLogger(__name__)
 
@@ -127,20 +126,16 @@ def call_tool(tools: AgentTools, request: Any) -> ToolAnswer:
 def _listen(folder: Path) -> tuple[socket.socket, int]:
     """Listens at the folder's socket, and returns its inode too. A path may be longer than a socket's address: the address goes
     by way of the open folder."""
-    hidden = folder / HIDDEN
-    hidden.mkdir(exist_ok=True)
-    with suppress(FileNotFoundError):
-        (hidden / "socket").unlink()
-    place = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    (folder / HIDDEN).mkdir(exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
-        listener.bind(f"/proc/self/fd/{place}/socket")
+        with opened(folder / HIDDEN) as hidden:
+            (hidden / "socket").unlink(missing_ok=True)
+            listener.bind(str(hidden / "socket"))
         listener.listen(AT_ONCE)
     except OSError:
         listener.close()
         raise
-    finally:
-        os.close(place)
     listener.settimeout(_LOOK_S)
     return listener, _inode(folder)
 
