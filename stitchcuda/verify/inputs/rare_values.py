@@ -302,8 +302,16 @@ def _close(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor:
 
 
 def _shifted_copy(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor:
-    axis = 1 if x.dim() > 1 else 0
-    return other.roll(1 + int(drawing.whole(max(1, x.shape[axis] // 4))), axis)
+    """The other, moved along its second axis (the first of one), by another number of places for each sample: half of them go
+    round, by up to a quarter; the others keep their first value until they begin, by up to the whole length."""
+    lines = other.movedim(1, -1) if other.dim() > 1 else other[None]
+    length, count = lines.shape[-1], len(lines)
+    places = torch.arange(length, device=other.device)
+    round_ = (places - 1 - drawing.whole(max(1, length // 4), count, 1)) % length
+    later = (places - 1 - drawing.whole(max(1, length - 1), count, 1)).clamp(0)
+    taken = torch.where(drawing.random(count, 1) < 0.5, round_, later)
+    made = lines.gather(-1, taken.reshape(count, *(1,) * (lines.dim() - 2), length).expand(lines.shape))
+    return made.movedim(-1, 1) if other.dim() > 1 else made[0]
 
 
 def _same_elements(x: Tensor, other: Tensor, drawing: Drawing) -> Tensor:
