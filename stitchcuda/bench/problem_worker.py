@@ -8,6 +8,7 @@ Where to look next: `bench/run.py` (who starts it), `sessions/session.py` (the s
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,11 +20,12 @@ from stitchcuda.errors import BadInput, NotCaptured, NotJudged, StitchError, Unu
 from stitchcuda.sessions import session as sessions
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import Attempt, DeviceFacts, Record, Settings, Usage
+from stitchcuda.state import Attempt, DeviceFacts, Evidence, Record, Settings, Usage
 from stitchcuda.store import Workspace
 from stitchcuda.verify.api import needed_tolerance, outputs_within_bound
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
+_SHORT = re.compile(r"(?:ran )?out of memory")
 _MOST_TOLD = 3                             # attempts
 _ALONE = 137                               # the exit code when nobody waits any more
 _PASSED_ON = (
@@ -33,9 +35,11 @@ _PASSED_ON = (
 
 
 class Order(Record):
-    """What a worker is to do. `workspace`: the folder of the run's sessions."""
+    """What a worker is to do. `workspace`: the folder of the run's sessions. `alone`: it has the GPU to itself, in a session of
+    its own; one that ran beside others was short of memory."""
 
     problem: str
+    alone: bool = False
     reference: Path
     workspace: Path
     settings: Settings
@@ -44,31 +48,35 @@ class Order(Record):
 def work(order: Order) -> Result:
     """Runs the problem's session to its end, or goes on with it, and returns the result."""
     home = Workspace(order.workspace, create=True)
+    name = f"{order.problem}-alone" if order.alone else order.problem
     try:
-        if any(record.name == order.problem for record in home.sessions()):
-            session = sessions.resume(order.problem, workspace=home, wait=True, progress=False)
+        if any(record.name == name for record in home.sessions()):
+            session = sessions.resume(name, workspace=home, wait=True, progress=False)
         else:
             settings = {name: getattr(order.settings, name) for name in _PASSED_ON}
             session = sessions.optimize(
-                order.reference, session=order.problem, workspace=home, device=order.settings.target, progress=False, **settings
+                order.reference, session=name, workspace=home, device=order.settings.target, progress=False, **settings
             )
         return result_of(session, order.problem)
     except UnusableReference as error:
-        return _without_program(home, order.problem, "broken", error)
+        return _without_program(home, name, order.problem, "broken", error)
     except NotCaptured as error:           # our limit: it counts as a problem without a program
-        return _without_program(home, order.problem, "refused", error)
+        return _without_program(home, name, order.problem, "refused", error)
     except (BadInput, NotJudged) as error:
-        return _without_program(home, order.problem, "could not judge", error)
+        return _without_program(home, name, order.problem, "could not judge", error)
     except StitchError as error:
-        return _without_program(home, order.problem, "failed", error)
+        return _without_program(home, name, order.problem, "failed", error)
 
 
-def _without_program(home: Workspace, problem: str, end: End, error: StitchError) -> Result:
+def _without_program(home: Workspace, name: str, problem: str, end: End, error: StitchError) -> Result:
     """The result of a session that raised an error, with what it has used."""
     usage = Usage()
     with suppress(StitchError):
-        usage = Session.open(problem, home).state().get("usage", usage)
-    return Result(id=problem, problem=problem, end=end, reasons=(str(error),), usage=usage, seconds=usage.wall_s)
+        usage = Session.open(name, home).state().get("usage", usage)
+    return Result(
+        id=problem, problem=problem, end=end, reasons=(str(error),), usage=usage, seconds=usage.wall_s,
+        short_of_memory=bool(_SHORT.search(str(error))),
+    )  # fmt: skip
 
 
 def result_of(session: Session, problem: str) -> Result:
@@ -91,10 +99,23 @@ def result_of(session: Session, problem: str) -> Result:
         shares=(check.own_share, check.vendor_share, check.framework_share) if check else (0.0, 0.0, 0.0),
         attempts=outcome.attempts, usage=outcome.usage, seconds=outcome.usage.wall_s,
         program=os.path.relpath(outcome.program, session.home.root.parent) if outcome.program else "",
+        short_of_memory=_was_short_of_memory(session, final),
     )  # fmt: skip
     digest = state.get("baselines")
     times = BaselineTimes.model_validate_json(session.home.store.get(digest)).times if digest else ()
     return beside(result, baselines_of(problem, times))
+
+
+def _was_short_of_memory(session: Session, final: Evidence | None) -> bool:
+    """Whether an attempt, its timing or the last check ran out of memory."""
+    read = session.home.store.get
+    found = [Evidence.model_validate_json(read(attempt.evidence)) for attempt in session.attempts()]
+    checks = [(evidence.check, evidence.timing) for evidence in [*found, *([final] if final else [])]]
+    told = [
+        sentence for check, timing in checks
+        for sentence in (*(check.reasons if check else ()), *(timing.refused if timing else ()))
+    ]  # fmt: skip
+    return any(map(_SHORT.search, told))
 
 
 def _device(facts: DeviceFacts) -> str:

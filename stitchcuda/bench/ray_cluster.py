@@ -57,11 +57,12 @@ class RayCluster:
         self.at_once = found * (BESIDE_ON_GPU if on_gpu else 1)
         share = {"num_gpus": round(1 / BESIDE_ON_GPU - 0.005, 2), "num_cpus": 1} if on_gpu else {"num_cpus": 1}
         self._task = ray.remote(_work).options(max_retries=_TRIES_AGAIN, **share)
+        self._alone = self._task.options(num_gpus=1) if on_gpu else self._task
 
     def work(self, order: Order, gpu: str | None, log: Path, stopped: threading.Event) -> Result:
         """Works on an order, on the host and GPU that Ray chooses. `gpu` is not used."""
         exceptions = self._ray.exceptions
-        pending = self._task.remote(order.model_dump_json(), str(log.resolve()))
+        pending = (self._alone if order.alone else self._task).remote(order.model_dump_json(), str(log.resolve()))
         while not self._ray.wait([pending], timeout=0.5)[0]:
             if stopped.is_set():
                 self._ray.cancel(pending, force=True)  # its worker dies, and with it the process that it has started

@@ -56,6 +56,7 @@ class Result(Record):
     seconds: float = 0.0
     usage: Usage = Usage()
     program: str = ""                      # its path, relative to OUT where it is inside
+    short_of_memory: bool = False          # something ran out of the GPU's memory, which other sessions may have held
 
     @property
     def final(self) -> bool:

@@ -1,7 +1,8 @@
 """Optimises every problem of a set, several at a time, each in a process of its own; a killed run goes on where it was.
 
 A result is kept as soon as it is there, and never made twice. Between problems nothing is shared but the GPUs: on each of them
-several sessions run side by side, and timing takes it alone (`tools/device/gpu_lock.py`).
+several sessions run side by side, and timing takes it alone (`tools/device/gpu_lock.py`). One that runs out of the GPU's memory
+there is worked on once more at the end, with the GPU to itself.
 Where to look next: `bench/problem_worker.py` (one problem), `bench/results.py` (what is kept), `bench/table.py`.
 """
 
@@ -67,6 +68,25 @@ def _work_on_rest(
     on_gpu = settings.target == "cuda"
     count = at_once or (BESIDE_ON_GPU * len(places) if on_gpu else max(1, len(os.sched_getaffinity(0)) // 2))
     progress.begin(min(count, len(waiting)))
+    again: deque[Problem] = deque()        # ran out of memory beside others
+
+    def keep(problem: Problem, result: Result) -> None:
+        if result.short_of_memory and on_gpu and count > len(places):
+            again.append(problem)
+            tell(f"{problem.name}: ran out of memory beside others on its GPU; it is worked on again at the end, alone")
+        else:
+            progress.add(folder.keep(result))
+
+    _serve(waiting, folder, settings, [places[number % len(places)] for number in range(count)], work, keep)
+    alone = deque(again)
+    _serve(alone, folder, settings, places, work, lambda problem, result: progress.add(folder.keep(result)), alone=True)
+
+
+def _serve(
+    waiting: deque[Problem], folder: RunFolder, settings: Settings, places: Sequence[str | None], work: Work,
+    keep: Callable[[Problem, Result], None], *, alone: bool = False,
+) -> None:  # fmt: skip
+    """Works on all problems that wait, one at a time in each place, and hands the results to `keep`."""
     lock, stopped = threading.Lock(), threading.Event()
     failures: list[BaseException] = []
 
@@ -84,16 +104,14 @@ def _work_on_rest(
                     return
                 problem = waiting.popleft()
             order = Order(
-                problem=problem.name, reference=problem.reference, workspace=folder.workspace, settings=settings
+                problem=problem.name, reference=problem.reference, workspace=folder.workspace, settings=settings, alone=alone
             )
             result = work(order, gpu, folder.folder / "logs" / f"{problem.name}.log", stopped)
             with lock:
                 if result.final or not stopped.is_set():
-                    result = folder.keep(result)
-                if not stopped.is_set():
-                    progress.add(result)
+                    keep(problem, result)
 
-    threads = [threading.Thread(target=serve, args=(places[number % len(places)],)) for number in range(count)]
+    threads = [threading.Thread(target=serve, args=(place,)) for place in places]
     try:
         for thread in threads:
             thread.start()

@@ -7,13 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from stitchcuda.bench.results import RunFolder
+from stitchcuda.bench.problem_worker import Order
+from stitchcuda.bench.problems import Problem
+from stitchcuda.bench.results import Result, RunFolder
+from stitchcuda.bench.run import run
 from stitchcuda.bench.table import read_table
+from stitchcuda.state import Settings
 from tests.integrity.remains import below
 
 WORKING = """
@@ -78,6 +83,31 @@ def test_a_ray_cluster_comes_to_the_same_and_replaces_a_worker_that_dies(tmp_pat
     table = json.loads(said)
     assert [row["end"] for row in table["problems"]] == ["accepted", "accepted", "broken"]
     assert [row["attempts"] for row in table["problems"]] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(("at_once", "orders"), [(4, 6), (2, 5)])
+def test_what_ran_out_of_memory_beside_others_is_worked_on_again_alone(tmp_path: Path, at_once: int, orders: int) -> None:
+    problems = []
+    for number in range(5):
+        (tmp_path / f"{number}.py").write_text(WORKING.format(factor=number))
+        problems.append(Problem(name=str(number), reference=tmp_path / f"{number}.py"))
+    worked: list[tuple[str, str | None, bool]] = []
+
+    def work(order: Order, gpu: str | None, log: Path, stopped: threading.Event) -> Result:
+        worked.append((order.problem, gpu, order.alone))
+        short = order.problem == "3" and not order.alone
+        return Result(id=order.problem, problem=order.problem, end="refused" if short else "accepted", short_of_memory=short)
+
+    folder = run(
+        problems, tmp_path / "out", Settings(target="cuda"), source="folder", path=tmp_path, gpus=("0", "1"), at_once=at_once,
+        work=work,
+    )  # fmt: skip
+    assert len(worked) == orders
+    assert [order[0] for order in worked if order[2]] == ["3"] * (orders - 5)
+    ends = {name: result.end for name, result in folder.results().items()}
+    assert ends == dict.fromkeys("0124", "accepted") | {"3": "accepted" if orders == 6 else "refused"}
+    run(problems, tmp_path / "out", Settings(target="cuda"), source="folder", path=tmp_path, gpus=("0",), work=work)
+    assert len(worked) == orders           # nothing is worked on twice
 
 
 def cmdline(pid: int) -> bytes:
