@@ -3,10 +3,10 @@
     pip install 'trl>=1.16' 'verl>=0.9.1' cachetools fastapi jmespath      # in an environment of their own, with this package
     python benchmarks/agent_rollouts.py --to benchmarks/results/agent_rollouts.md
 
-The policy is a script: `repair` writes a wrong program, has it checked, repairs it, has it checked and submits; `silent` ends
-without submitting a right program; `broken` works at a task whose reference breaks, so that it has no reward. For TRL the
-script stands in for generation of a `GRPOTrainer`, with a model of random weights, which takes one step; for verl it is the
-server behind `ToolAgentLoop`, whose output goes to verl's reward manager. Exits 1 where something other came of a rollout.
+The policy is a script: `repair` writes a wrong program, has it checked, repairs it, has it checked and submits; `silent`
+writes a right program and ends without submitting it; `broken` works at a task whose reference breaks, so it has no reward.
+For TRL the script stands in for generation of a `GRPOTrainer`, with a model of random weights, which takes one step; for verl
+it is the server behind `ToolAgentLoop`, whose output goes to verl's reward manager. Exits 1 where something else came of it.
 """
 
 from __future__ import annotations
@@ -260,7 +260,8 @@ def main() -> int:
     given = parser.parse_args()
     lines = ["# Rollouts with tools in the trainers' own classes", "",
              f"`python benchmarks/agent_rollouts.py`, {date.today()}, reward service on the simulator, scripted policies, CPU.",
-             "",
+             "What one trainer asked the service, the next does not wait for. That verl's trainer leaves a trajectory out",
+             "whose reward function raises was read in its source and not run: it needs GPUs.", "",
              "| trainer | policy | calls | checks and submission said | reward |", "|---|---|---|---|---|"]  # fmt: skip
     notes, wrong = [], []
     with tempfile.TemporaryDirectory() as name:
