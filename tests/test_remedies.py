@@ -37,6 +37,7 @@ from stitchcuda.store import Workspace
 from stitchcuda.tools.build.libraries import FAMILIES
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.profile import nsys_command
+from stitchcuda.training.reward_service.trainers import client_for
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "stitchcuda"
@@ -199,6 +200,7 @@ VARIABLES: dict[str, Shown] = {
     "STITCHCUDA_DOCS": lambda path: index_store.home() == path,
     "STITCHCUDA_MEMORY": lambda path: location(path.parent) == str(path),
     "STITCHCUDA_PRICES": prices_are,
+    "STITCHCUDA_REWARD_URL": lambda path: client_for(None, None, 1.0).url == str(path),
     "STITCHCUDA_WORKSPACE": lambda path: Workspace().root == path,
     "TMPDIR": lambda path: subprocess.check_output([sys.executable, "-c", "import tempfile as t; print(t.gettempdir())"])
     == f"{path}\n".encode(),

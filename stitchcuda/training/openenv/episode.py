@@ -77,10 +77,7 @@ class ProgramEpisode:
         if name not in self.tasks:
             raise BadInput(f"there is no task {name[:80]!a}: there are {', '.join(sorted(self.tasks))[:400]}")
         self._clear(name)
-        return _prompts().get_template("episode.md.j2").render(
-            reference=self.tasks[name].strip(), steps=self.steps, checks=self.checks, target=self.target,
-            skeletons=sorted(skeletons()),
-        )  # fmt: skip
+        return task_prompt(self.tasks[name], self.target, self.steps, self.checks)
 
     @_tool
     def write(self, path: str, text: str) -> str:
@@ -176,6 +173,13 @@ class ProgramEpisode:
         self.answer = ask_for_reward(self._client, self.task, self.files, self.schema)
         self.reward, self.done = self.answer["reward"], True
         return _said(self.answer)
+
+
+def task_prompt(reference: str, target: Target, steps: int, checks: int) -> str:
+    """What an agent is told when an episode begins."""
+    return _prompts().get_template("episode.md.j2").render(
+        reference=reference.strip(), steps=steps, checks=checks, target=target, skeletons=sorted(skeletons())
+    )
 
 
 def _said(answer: Mapping[str, Any]) -> str:

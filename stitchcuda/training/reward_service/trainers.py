@@ -1,8 +1,10 @@
-"""Makes the reward service's client into what trainers call: TRL's reward function, and verl's `compute_score`.
+"""Makes the reward service's client into what trainers call: TRL's reward function, verl's `compute_score` and `episode_score`.
 
 Neither trainer is imported. What is no program's fault is None for TRL, which leaves such a completion out if all its reward
-functions say None; verl has no such value, so there its answer says `judged` 0.0, and the row has to be masked.
-Where to look next: `training/reward_service/client.py` (who asks), `docs/learning.md` (both in use).
+functions say None. verl has no such value: `compute_score` says `judged` 0.0, and the row has to be masked; `episode_score`
+raises, and verl's V1 trainer (0.9) leaves a trajectory whose reward function raised out of its group.
+Where to look next: `training/reward_service/client.py` (who asks), `training/verl_tools.py` (rollouts with tools),
+`docs/learning.md` (all in use).
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 
 _AT_ONCE = 256                             # requests of one call; the server limits the work
 _BLOCK = re.compile(r"^```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+EPISODE = "stitchcuda_episode"             # in verl's extra_fields, and so in `extra_info`: a trajectory's files and answer
 TrlReward = Callable[..., Coroutine[Any, Any, list[float | None]]]
 
 
@@ -61,10 +65,38 @@ def compute_score(
     STITCHCUDA_REWARD_URL and STITCHCUDA_REWARD_TOKEN. The same keys come back each time; a score of 0.0 with `judged` 0.0 is
     none.
     """
-    client = RewardClient(
-        url or os.environ["STITCHCUDA_REWARD_URL"], token or os.environ.get("STITCHCUDA_REWARD_TOKEN"), patience_s=patience_s
+    client, task = client_for(url, token, patience_s), (extra_info or {}).get("task") or ground_truth
+    return _verl_answer(ask_for_reward(client, task, program_in(solution_str), schema))
+
+
+def episode_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, *,
+    url: str | None = None, token: str | None = None, patience_s: float = 7200.0,
+) -> dict[str, float | str]:  # fmt: skip
+    """verl's reward function for rollouts with tools, whose rows `task_rows` made; `extra_info` says what came of the episode.
+
+    Submits files that the agent did not submit; an agent that called no tool submits none. What was said in `solution_str`
+    counts for nothing. Returns the keys of `compute_score`. Raises `Unavailable` where the episode has no reward.
+    """
+    info = extra_info or {}
+    held = info.get(EPISODE) or {"files": {}, "answer": {}}
+    answer = held["answer"] or ask_for_reward(
+        client_for(url, token, patience_s), info.get("task") or ground_truth, held["files"], info["reward_schema"]
     )
-    answer = ask_for_reward(client, (extra_info or {}).get("task") or ground_truth, program_in(solution_str), schema)
+    if answer["reward"] is None:
+        raise Unavailable(f"no reward ({answer['kind']}): {'; '.join(answer['reasons']) or answer.get('no_score')}")
+    return _verl_answer(answer)
+
+
+def client_for(url: str | None, token: str | None, patience_s: float) -> RewardClient:
+    """`url`, `token`: by default the environment's STITCHCUDA_REWARD_URL and STITCHCUDA_REWARD_TOKEN. Raises `BadInput`."""
+    given = url or os.environ.get("STITCHCUDA_REWARD_URL")
+    if not given:
+        raise BadInput("STITCHCUDA_REWARD_URL is not set: it is the address of the reward service")
+    return RewardClient(given, token or os.environ.get("STITCHCUDA_REWARD_TOKEN"), patience_s=patience_s)
+
+
+def _verl_answer(answer: Mapping[str, Any]) -> dict[str, float | str]:
     reward = answer["reward"]
     return {
         "score": 0.0 if reward is None else float(reward), "judged": float(reward is not None),
