@@ -132,7 +132,7 @@ class Task(Record):
     it names."""
 
     id: str                                # stable across replans: "r03", "host:cuda_graph", "graph:split_products"
-    kind: Literal["region", "host", "graph"]
+    kind: Literal["region", "host", "graph", "open"]  # open: an agent chooses itself what to change
     title: str
     regions: tuple[str, ...] = ()          # Region.id of each region that it replaces; none for the host side
     predicted_ms: float = 0.0              # saving on the target device

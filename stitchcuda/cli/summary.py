@@ -75,7 +75,7 @@ def _kept_tasks(session: Session) -> list[str]:
     for digest in session.state().get("plans", ()):
         with suppress(Damaged):            # a title is worth no error
             plan = Plan.model_validate_json(session.home.store.get(digest))
-            titles |= {task.id: task.title for task in plan.tasks}
+            titles |= {task.id: task.title for task in plan.tasks if task.kind != "open"}
     lines = []
     for task in kept:
         attempt = attempts.get(task)
@@ -84,7 +84,8 @@ def _kept_tasks(session: Session) -> list[str]:
         saving = saved_by(accepted, task)
         saved = f"saved {milliseconds(saving)}" if saving is not None else ""
         predicted = f"{'claims' if attempt.claimed else 'predicted'} to save {milliseconds(attempt.predicted_ms)}"
-        lines.append(f"  + {task}: {titles.get(task, 'of a plan that is lost')}; {saved or predicted}")
+        what = titles.get(task) or attempt.note or "of a plan that is lost"
+        lines.append("; ".join(filter(None, [f"  + {task}: {what}", saved or (predicted if attempt.predicted_ms else "")])))
     return lines
 
 

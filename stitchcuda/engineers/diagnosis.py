@@ -113,7 +113,8 @@ def _output(output: OutputError) -> str:
     if not output.max_bound:               # nothing could be measured (shape, type, NaN), or it must be exact
         return f"- {output.name}: {'ok, exact' if output.ok else f'WRONG, {output.note}'}"
     if output.ok:
-        return f"- {output.name}: ok, worst error {output.max_error:.3g} (allowed {output.max_bound:.3g})"
+        norm = f", in norm {output.norm_error / output.norm_bound:.1%}" if output.norm_bound > 0 else ""
+        return f"- {output.name}: ok, its worst error is {_excess(output):.1%} of what is allowed{norm}"
     times = f", {_excess(output):,.1f} times too much" if output.max_bound < output.max_error else ""
     line = f"- {output.name}: WRONG, worst error {output.max_error:.3g} (allowed {output.max_bound:.3g}{times})"
     line += f", error in norm {output.norm_error:.3g} (allowed {output.norm_bound:.3g})"

@@ -106,9 +106,10 @@ def _precision(brief: Brief) -> str:
 
 def _present(brief: Brief, budget: PromptBudget) -> str:
     """Returns the program as it is: what is in it and what is left, then what a call ran."""
-    if brief.present is None:              # the reference could not be captured: there are no nodes to tell of
-        took = f" A call takes {milliseconds(brief.program_ms)} measured." if brief.program_ms is not None else ""
-        text = f"Tasks in it: {', '.join(brief.kept) or 'none'}.{took}"
+    if brief.present is None:              # the reference could not be captured, or an agent has changed the program
+        took = f"A call takes {milliseconds(brief.program_ms)} measured." if brief.program_ms is not None else ""
+        tasks = f"Tasks in it: {', '.join(brief.kept) or 'none'}." if brief.graph.opaque else ""
+        text = " ".join(filter(None, [tasks, took]))
     else:
         text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.speedup)
     steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)

@@ -36,8 +36,12 @@ class ProgramLook:
         return Looked(built.ok, describe_build(built))
 
     def check(self, files: Files) -> Looked:
-        found = self._judge(self._folder(files))
-        return Looked(False, found) if isinstance(found, str) else Looked(found.ok, describe_check(found))
+        folder = self._folder(files)
+        found = self._judge(folder)
+        if isinstance(found, str):
+            return Looked(False, found)
+        built = f"{describe_build(self._context.tools.build(folder))}\n" if self._context.engineers.agent else ""
+        return Looked(found.ok, f"{built}{describe_check(found)}")
 
     def bench(self, kernel: str, files: Files) -> Looked:
         folder = self._folder(files)

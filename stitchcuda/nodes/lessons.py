@@ -28,7 +28,7 @@ def remember_lesson(state: State, context: Context, task: Task) -> tuple[str, ..
     notes = state.get("notes", ())
     attempts = [attempt for attempt in attempts_at(context.history(state), task) if not attempt.beside]
     baseline = state["baseline"]
-    if context.memory is None or context.engineers.recorded or not attempts or baseline is None:
+    if context.memory is None or context.engineers.recorded or not attempts or baseline is None or task.kind == "open":
         return notes
     settled = next((attempt for attempt in reversed(attempts) if attempt.kept), attempts[-1])
     lesson = make_lesson(

@@ -7,7 +7,7 @@ not enter. A task counts as far as its kernels are in the program:
 - A task of the built-in engineer counts while `program.json` lists its region: a chat model may have removed its kernel.
 - CUDA graph replay counts where the last check of the program saw a graph replayed.
 
-torch.compile is not predicted.
+torch.compile is not predicted, nor is a program that an agent has changed.
 
 Where to look next: `compiler/regions/present.py` (describes the program), `nodes/report_text.py` and
 `sessions/outcome.py` (show predictions).
@@ -69,18 +69,19 @@ def predict_program(store: Store, state: State, attempts: Sequence[Attempt]) -> 
 
 
 def predict_history(store: Store, state: State, attempts: Sequence[Attempt]) -> list[Prediction]:
-    """Predicts the best program after each attempt; [] where nothing is predicted. Raises Damaged as `predict_program`."""
+    """Predicts the best program after each attempt, up to the first that cannot be predicted. Raises Damaged as
+    `predict_program`."""
     baseline = state.get("baseline")
     predictor = Predictor(store, state, baseline) if baseline else None
     latest = predictor.after(()) if predictor else None
     found: list[Prediction] = []
     kept: list[Attempt] = []
     for attempt in attempts:
-        if predictor is None or latest is None:
-            return []
-        if attempt.kept:
+        if attempt.kept and predictor is not None:
             kept.append(attempt)
-            latest = predictor.after(kept) or latest
+            latest = predictor.after(kept)
+        if latest is None:
+            break
         found.append(latest)
     return found
 
@@ -100,7 +101,7 @@ class Predictor:
     def after(self, kept: Sequence[Attempt]) -> Prediction | None:
         """Predicts the program of the last of `kept`, the kept attempts up to it; None for an opaque reference."""
         baseline = self._baseline
-        if not baseline.predicted_ms:
+        if not baseline.predicted_ms or self.is_open(kept):
             return None
         if not kept:
             return Prediction(
@@ -116,6 +117,12 @@ class Predictor:
             device=baseline.device.name, eager_ms=baseline.predicted_ms, program_ms=program_ms,
             host_saving_ms=host, device_saving_ms=saving - host,
         )  # fmt: skip
+
+    def is_open(self, kept: Sequence[Attempt]) -> bool:
+        """Whether an agent has changed the program: then nobody knows which operators its kernels replace."""
+        self._read()
+        tasks = self._tasks or {}
+        return any(attempt.task in tasks and tasks[attempt.task].kind == "open" for attempt in kept)
 
     def describe(self, kept: Sequence[Attempt]) -> PresentProgram:
         """Describes the program of the last of `kept`; the reference in eager mode if there is none. The reference must have

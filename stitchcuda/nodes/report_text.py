@@ -242,9 +242,10 @@ def _attempts(context: Context, history: tuple[Attempt, ...]) -> list[str]:
     lines = ["| attempt | task | correct | kept | predicted saving | measured saving | route | why |", "|---" * 8 + "|"]
     for a in history:
         saved = "not timed" if a.saving_ms is None else f"{a.saving_ms:.4f} ms"
+        predicted = f"{'claims ' if a.claimed else ''}{a.predicted_ms:.4f} ms" if a.predicted_ms or not a.claimed else "none"
         why = (a.diagnosis or a.route_reason).replace("|", "\\|")
         lines.append(
             f"| {a.id[:8]} | {a.task} | {'yes' if a.correct else 'no'} | {'yes' if a.kept else 'no'} "
-            f"| {'claims ' if a.claimed else ''}{a.predicted_ms:.4f} ms | {saved} | {a.route} | {why} |"
+            f"| {predicted} | {saved} | {a.route} | {why} |"
         )
     return [*lines, ""]

@@ -59,6 +59,8 @@ def best_time(found: Findings) -> Figure:
         "A mark stands where an attempt was timed, the line at the best program that was kept; what was not timed stands on it."
         " Timings of different moments differ by a few percent, so savings are measured side by side (below).",
     )  # fmt: skip
+    if prediction and any(attempt.predicted_ms is None for attempt in found.attempts):
+        notes = (*notes, "What an agent changed is not predicted: the line stays where it was.")
     if after < found.baseline.floor_ms:
         notes = (*notes, BELOW)
     yaxis = axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero")
@@ -78,8 +80,10 @@ def levels_of(found: Findings) -> list[float]:
     """The reference's time in ms, then the best program's after each attempt; predicted if no attempt was timed."""
     assert found.baseline is not None
     if not found.timed:
-        start = found.baseline.predicted_ms
-        return [start, *(attempt.predicted_ms or start for attempt in found.attempts)]
+        predicted = [found.baseline.predicted_ms]
+        for attempt in found.attempts:
+            predicted.append(attempt.predicted_ms or predicted[-1])
+        return predicted
     timings = [attempt.evidence.timing for attempt in found.attempts if attempt.evidence and attempt.evidence.timing]
     levels = [found.baseline.eager_ms or (timings[0].reference_ms if timings else found.baseline.predicted_ms)]
     for attempt in found.attempts:

@@ -110,10 +110,13 @@ def manifest_with_task(files: Mapping[str, str | bytes], before: Mapping[str, st
     replays = isinstance(model, str) and ("CUDAGraph(" in model or "make_graphed_callables" in model)
     host = [name for name in content.get("host") or [] if name != "cuda_graph"] + (["cuda_graph"] if replays else [])
     served = {kernel["name"] for kernel in kernels}
+    kept = [region for region in content.get("regions") or [] if region.get("kernel") in served]
+    if len(kept) < len(content.get("regions") or []):  # what replaces it may do that work in another way
+        content = {key: held for key, held in content.items() if key not in ("launches", "library_operators")}
     content |= {
         "tasks": list(dict.fromkeys([*(content.get("tasks") or []), task])),
         "kernels": list({kernel["name"]: kernel for kernel in kernels}.values()),
-        "regions": [region for region in content.get("regions") or [] if region.get("kernel") in served],
+        "regions": kept,
         "host": host,
     }
     return json.dumps(content, indent=1) + "\n"

@@ -42,10 +42,11 @@ class AgentEngineer:
         self._agent, self._tools = agent, tools
 
     def plan(self, brief: Brief) -> Plan:
-        version = len(brief.plans) + 1
+        number = 1 + sum(task.kind == "open" for plan in brief.plans for task in plan.tasks)
         why = "An agent chooses what to change, and hands in programs until it is done."
-        task = Task(id=f"agent-{version}", kind="host", title="what the agent chooses", why=why)
-        return Plan(version=version, tasks=(task,), summary=f"{self.name} works with tools; each kept program is a task.")
+        task = Task(id=f"agent-{number}", kind="open", title="what the agent chooses", why=why)
+        summary = f"{self.name} works with tools; each kept program is a task."
+        return Plan(version=len(brief.plans) + 1, tasks=(task,), summary=summary)
 
     def write(self, assignment: Assignment) -> Draft:
         self._agent.start(self._tools, assignment)

@@ -85,7 +85,11 @@ class AgentTools:
 
     def status(self) -> ToolAnswer:
         """What the session has so far: attempts, the best program, what is left to use."""
-        return self._call("status", {}, lambda open_assignment: ToolAnswer(0, describe_status(open_assignment)))
+        with self._changed:
+            ended = self._ended
+        if ended is not None:
+            return self._told("status", {}, {}, ToolAnswer(0, ended.text, ended=True), 0.0)
+        return self._call("status", {}, lambda given: ToolAnswer(0, describe_status(given)))
 
     def check(self, files: Files) -> ToolAnswer:
         """Judges a program on secret inputs, as a draft is judged. It is no attempt."""
@@ -100,7 +104,7 @@ class AgentTools:
 
         def lines(given: Assignment) -> ToolAnswer:
             if "profile" not in _look_of(given).tools:
-                return ToolAnswer(2, "There is no profile here: nothing is profiled on the simulator, or nothing was yet.")
+                return ToolAnswer(2, "There is no profile: nothing is profiled on the simulator, nor before a program is kept.")
             return ToolAnswer(0, _look_of(given).profile(kernel))
 
         return self._call("profile", {"kernel": kernel}, lines)
@@ -212,10 +216,11 @@ def describe_verdict(assignment: Assignment) -> ToolAnswer:
     """Returns what became of the attempt before `assignment`: kept, correct but not kept, or refused, with the evidence."""
     if not assignment.brief.history:
         return ToolAnswer(1, "It was not judged.")
-    attempt = assignment.brief.history[-1]
+    attempt, evidence = assignment.brief.history[-1], assignment.newest
     lines = [_verdict(attempt)]
-    if assignment.newest is not None:
-        lines.append(describe_evidence(assignment.newest))
+    if evidence is not None:
+        skipped = {name: None for name in ("system", "kernels") if getattr(evidence, name) and getattr(evidence, name).skipped}
+        lines.append(describe_evidence(evidence.model_copy(update=skipped)))
     lines.append(describe_status(assignment))
     return ToolAnswer(0 if attempt.kept else 1, "\n".join(lines))
 
@@ -227,24 +232,21 @@ def describe_status(assignment: Assignment) -> str:
     left = max(brief.settings.max_attempts - mine, 0)
     if brief.speedup is not None:
         best = f"{brief.speedup:.2f}x over eager, {brief.program_ms:.4g} ms a call"
-    elif brief.kept:
-        best = "it is verified; nothing is timed here" if brief.settings.target == "sim" else "it is verified"
     else:
-        best = "the reference, without own kernels"
-    present = f"; predicted {brief.present.ms:.4g} of {brief.baseline.predicted_ms:.4g} ms" if brief.present else ""
+        best = "right; nothing was timed" if brief.kept else "the reference, without own kernels"
+    present = f", predicted {brief.present.ms:.4g} of {brief.baseline.predicted_ms:.4g} ms" if brief.present else ""
     return f"The session's program: {best}{present}. Attempts: {mine} made, {left} left."
 
 
 def _verdict(attempt: Attempt) -> str:
+    why = (attempt.diagnosis or attempt.route_reason).rstrip(".")
     if attempt.kept:
         return f"KEPT: it is the session's program now ({attempt.route_reason})."
-    if attempt.correct:
-        return f"CORRECT, BUT NOT KEPT: {attempt.diagnosis or attempt.route_reason}."
-    return f"REFUSED: {attempt.diagnosis or attempt.route_reason}."
+    return f"{'CORRECT, BUT NOT KEPT' if attempt.correct else 'REFUSED'}: {why}."
 
 
 def _too_late(ended: ToolAnswer | None) -> ToolAnswer:
-    return ToolAnswer(2, f"The session has ended. {ended.text if ended else ''}".strip(), ended=True)
+    return ToolAnswer(2, ended.text if ended else "The session has ended.", ended=True)
 
 
 def _look_of(assignment: Assignment) -> Any:

@@ -41,7 +41,7 @@ def lay_out(folder: Path, assignment: Assignment) -> None:
             _write_best(place, assignment.program)
             if fresh:
                 _write_program(place, {name: held for name, held in assignment.program.items() if _is_agents(name, held)})
-            _write_commands(place)
+            _write_commands(place, profiles=assignment.brief.settings.target == "cuda")
     except OSError as error:
         raise BadInput(f"the workbench {folder} cannot be written ({error.strerror or error})") from error
 
@@ -97,10 +97,12 @@ def _write_program(place: Path, program: Files) -> None:
             replace_file(inside / file, held.encode() if isinstance(held, str) else held, 0o644)
 
 
-def _write_commands(place: Path) -> None:
+def _write_commands(place: Path, *, profiles: bool) -> None:
     with opened(place / HIDDEN) as hidden:
         _write(hidden, "client.py", Path(workbench_client.__file__).read_text(encoding="utf-8"))
     for tool in workbench_client.USAGE:
+        if tool == "profile" and not profiles:
+            continue                       # nothing is profiled on the simulator
         _write(place, tool, f'#!/bin/sh\nexec "{sys.executable}" -I "$(dirname "$0")/{HIDDEN}/client.py" {tool} "$@"\n', 0o755)
 
 
