@@ -256,25 +256,24 @@ def killed(folder: Path, server: Server, where: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def whole_and_resumed(tmp_path: Path, where: str) -> tuple[Session, Session, Turns]:
-    """A session left alone, and one that was killed at a place and resumed."""
-    (tmp_path / "whole").mkdir()
-    (tmp_path / "killed").mkdir()
-    whole = run(tmp_path / "whole", Turns(THREE_TASKS))
-    answer = Turns(THREE_TASKS)
-    with serve(answer) as server:
-        killed(tmp_path / "killed", server, where)
-        session = Session.open("tiny", tmp_path / "killed" / "workspace").run(device="sim", tools=hands())
-    return whole, session, answer
-
-
-PLACES = ("3", "5", "7", "9", "12", "edit")
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose session was left alone, and then moved to `whole`: evidence names the folder of a program."""
+    folder = tmp_path_factory.mktemp("place")
+    run(folder, Turns(THREE_TASKS))
+    (folder / "workspace").rename(folder / "whole")
+    return folder
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("where", PLACES)
-def test_killed_in_the_middle_of_a_turn(tmp_path: Path, where: str) -> None:
-    whole, session, answer = whole_and_resumed(tmp_path, where)
+@pytest.mark.parametrize("where", ["3", "5", "7", "9", "12", "edit"])
+def test_killed_in_the_middle_of_a_turn(place: Path, where: str) -> None:
+    """Before and while a program is judged, in a look, and when a file was edited but nobody knows of it yet."""
+    answer = Turns(THREE_TASKS)
+    with serve(answer) as server:
+        killed(place, server, where)
+        session = Session.open("tiny", place / "workspace").run(device="sim", tools=hands())
+    whole = Session.open("tiny", place / "whole")
     assert ledger(session) == ledger(whole)
     assert session.state()["program"] == whole.state()["program"]
     assert session.outcome().accepted
@@ -282,6 +281,7 @@ def test_killed_in_the_middle_of_a_turn(tmp_path: Path, where: str) -> None:
     kept = [attempt.kept for attempt in session.attempts()]
     verdicts = [text.startswith("KEPT") for text in answer.results() if text.startswith(("KEPT", "REFUSED"))]
     assert verdicts == kept, "each submission was answered with its own verdict"
+    (place / "workspace").rename(place / f"killed-{where}")
 
 
 def test_the_conversation_stays_small_on_disk(tmp_path: Path) -> None:
