@@ -28,7 +28,7 @@ class ToolRequest(ChatRequest):
     tools: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def of(
+    def from_conversation(
         cls, role: Role, about: str, ordinal: int, conversation: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]
     ) -> ToolRequest:
         """Returns the request with the texts that a server counts: each message with its calls, and the tools."""

@@ -69,7 +69,7 @@ class MeteredModel(BaseChatModel):
         for number, keep in enumerate(KEPT):
             shown = shorten(messages, 0 if number else self.room, keep, chat)
             try:
-                return chat.ask(ToolRequest.of("coder", self.about(), len(KEPT) * turn + number, shown, tools))
+                return chat.ask(ToolRequest.from_conversation("coder", self.about(), len(KEPT) * turn + number, shown, tools))
             except ContextWindowExceeded as error:
                 why = str(error)
         raise Unavailable(
@@ -83,7 +83,7 @@ def shorten(messages: Sequence[BaseMessage], room: int, keep: int, chat: Metered
     shown: list[Any] = list(messages)
 
     def count(conversation: Sequence[BaseMessage]) -> int:
-        return sum(chat.counter.count(message.text) for message in ToolRequest.of("coder", "", 0, conversation, ()).messages)
+        return sum(chat.counter.count(message.text) for message in ToolRequest.from_conversation("coder", "", 0, conversation, ()).messages)
 
     edit = ClearToolUsesEdit(trigger=room, keep=keep, clear_tool_inputs=True, placeholder=LEFT_OUT)
     edit.apply(shown, count_tokens=count)

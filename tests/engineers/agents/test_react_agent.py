@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -18,11 +19,13 @@ from stitchcuda.engineers.endpoint import Endpoint
 from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.protections import WITHOUT
-from stitchcuda.sessions.session import Session
+from stitchcuda.sessions.session import Session, optimize
 from stitchcuda.state import Settings
 from tests.engineers.agents.react_session import FINISH, MODEL, THREE_TASKS, Turns, hands, react_session, submit, turn, write
 from tests.engineers.protocol_server import Failure, Server, serve
 from tests.engineers.protocols import Reply
+from tests.engineers.test_chat_session import BINDING, KERNEL, REFERENCE
+from tests.engineers.test_chat_session import MODEL as MODEL_NEW
 from tests.fake_model import ledger
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -247,7 +250,66 @@ def test_anthropics_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [attempt.note for attempt in session.attempts()] == ["by Claude"]
 
 
+# On the simulator itself
+
+
+def on_the_simulator(folder: Path, answer: Turns) -> Session:
+    (folder / "scale_relu.py").write_text(REFERENCE)
+    with serve(answer) as server:
+        return optimize(
+            folder / "scale_relu.py", model=MODEL, base_url=server.url, device="sim", workspace=folder / "ws",
+            from_scratch=True, policy="strict",
+        )  # fmt: skip
+
+
+@pytest.mark.more
+def test_strict_refuses_operators_of_torch(tmp_path: Path) -> None:
+    session = on_the_simulator(tmp_path, Turns([turn(submit("as it is")), FINISH]))
+    assert not session.outcome().accepted
+    assert re.search(r"policy strict: \d+% of the work is in framework operators", notes(session)), notes(session)
+
+
+@pytest.mark.more
+def test_a_wrong_kernel_is_mended_without_an_attempt(tmp_path: Path) -> None:
+    files = {"model_new.py": MODEL_NEW, "kernels/scale_relu_binding.cc": BINDING, "kernels/scale_relu.cu": KERNEL}
+    answer = Turns([
+        turn(*(("write_file", {"path": path, "text": text.replace("ADDEND", "2.0f")}) for path, text in files.items())),
+        turn(("check", {})),
+        turn(("edit_file", {"path": "kernels/scale_relu.cu", "old": "2.0f", "new": "1.0f"}), ("check", {}), ("bench", {})),
+        turn(submit("one kernel")),
+        FINISH,
+    ])  # fmt: skip
+    session = on_the_simulator(tmp_path, answer)
+    *_, wrong, _, right, moved, verdict = answer.results()
+    assert "NOT correct" in wrong
+    assert "NOT correct" not in right
+    assert "own kernels move" in moved
+    assert verdict.startswith("KEPT")
+    (attempt,) = session.attempts()
+    assert attempt.correct
+    assert session.outcome().accepted
+
+
 # Killed
+
+
+def test_an_interrupted_session_goes_on_in_the_same_turn(tmp_path: Path) -> None:
+    """The judge fails while the second submission waits for it: the agent is stopped, and its submission made again."""
+    answer = Turns([turn(write("build error"), submit("first")), turn(write("saves 0.2"), submit("second")), FINISH])
+    builds: list[str] = []
+
+    def fail(tool: str) -> None:
+        builds.extend([tool] if tool == "build" else [])
+        if len(builds) == 2:
+            raise Unavailable("the compiler is gone")
+
+    with serve(answer) as server:
+        with pytest.raises(Unavailable, match="the compiler is gone"):
+            react_session(tmp_path, server.url).run(device="sim", tools=hands(fail))
+        session = Session.open("tiny", tmp_path / "workspace").run(device="sim", tools=hands())
+    assert [(attempt.note, attempt.kept) for attempt in session.attempts()] == [("first", False), ("second", True)]
+    assert answer.results()[-1].startswith("KEPT")
+    assert len(answer.requests) == 3, "no turn was paid twice"
 
 
 def killed(folder: Path, server: Server, where: str) -> None:
