@@ -71,9 +71,10 @@ def completion_chunks(model: str, reply: Reply, pieces: list[str], counts: Count
     for piece in pieces if reply.text or not reply.trouble else ():
         yield chunk({"role": "assistant", "content": piece})
     for at, call in enumerate(_tool_calls(reply)):
-        function, half = call["function"], len(call["function"]["arguments"]) // 2
-        yield chunk({"tool_calls": [call | {"index": at, "function": function | {"arguments": function["arguments"][:half]}}]})
-        yield chunk({"tool_calls": [{"index": at, "function": {"arguments": function["arguments"][half:]}}]})
+        function, text = call["function"], call["function"]["arguments"]
+        yield chunk({"tool_calls": [call | {"index": at, "function": function | {"arguments": ""}}]})
+        for begin in range(0, len(text), 200):
+            yield chunk({"tool_calls": [{"index": at, "function": {"arguments": text[begin : begin + 200]}}]})
     if reply.trouble:
         yield {"error": {"message": reply.trouble, "type": "server_error", "code": None}}
     if reply.lost or reply.trouble:

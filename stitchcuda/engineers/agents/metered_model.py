@@ -83,7 +83,8 @@ def shorten(messages: Sequence[BaseMessage], room: int, keep: int, chat: Metered
     shown: list[Any] = list(messages)
 
     def count(conversation: Sequence[BaseMessage]) -> int:
-        return sum(chat.counter.count(message.text) for message in ToolRequest.from_conversation("coder", "", 0, conversation, ()).messages)
+        texts = ToolRequest.from_conversation("coder", "", 0, conversation, ()).messages
+        return sum(chat.counter.count(message.text) for message in texts)
 
     edit = ClearToolUsesEdit(trigger=room, keep=keep, clear_tool_inputs=True, placeholder=LEFT_OUT)
     edit.apply(shown, count_tokens=count)

@@ -19,8 +19,10 @@ from stitchcuda.engineers.endpoint import Endpoint
 from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.protections import WITHOUT
+from stitchcuda.sessions.replay import replay
 from stitchcuda.sessions.session import Session, optimize
 from stitchcuda.state import Settings
+from stitchcuda.training.session_rows import session_rows
 from tests.engineers.agents.react_session import FINISH, MODEL, THREE_TASKS, Turns, hands, react_session, submit, turn, write
 from tests.engineers.protocol_server import Failure, Server, serve
 from tests.engineers.protocols import Reply
@@ -61,6 +63,9 @@ def test_three_tasks_with_a_failed_build_and_its_repair(tmp_path: Path) -> None:
     assert "correct" in checked, "the calls of a turn are made one after the other"
     usage = session.outcome().usage
     assert (usage.calls, usage.input_tokens, usage.output_tokens) == (len(THREE_TASKS), server.read, server.written)
+    assert {row.kind for row in session_rows(session)} == {"skill1", "skill2", "value"}, "turns of an agent are no talks"
+    again = replay("tiny", device="sim", tools=hands(), workspace=session.home.root)
+    assert again.same, again.parts
 
 
 def test_the_first_message_says_the_rules_and_the_task(tmp_path: Path) -> None:
