@@ -99,7 +99,7 @@ def engineers_for(
     if kind == REACT:
         from stitchcuda.engineers.agents.opening import open_agent_engineer
 
-        agent = open_agent_engineer(settings, session, root, chat_for(rest))
+        agent = open_agent_engineer(settings, session, root, chat_for(rest), recorded=recorded)
         return Engineers(agent, starter=starter, transcript=transcript, budget=budget, recorded=recorded, agent=agent)
     by_role = {role: tuple(map(chat_for, models_of(settings, role))) for role in ROLES}
     return Engineers(
