@@ -76,7 +76,7 @@ class DeviceFacts(Record):
 class Settings(Record):
     """What a session was asked to do."""
 
-    model: str = "builtin"                 # builtin, PROVIDER:NAME, mailbox:DIR
+    model: str = "builtin"                 # builtin, PROVIDER:NAME, mailbox:DIR, react:PROVIDER:NAME
     roles: dict[Role, tuple[str, ...]] = {}  # other models for a role; a coder's candidates take turns with several
     options: dict[str, bool | int | float | str] = {}  # for the chat model, such as temperature
     base_url: str | None = None

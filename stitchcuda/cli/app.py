@@ -60,7 +60,8 @@ def optimize(
         list[str] | None,
         typer.Option(
             "--model",
-            help="builtin, openai:NAME, azure:, anthropic:, google:NAME or mailbox:DIR. Again for a role: coder=openai:NAME.",
+            help="builtin, openai:NAME, azure:, anthropic:, google:NAME, mailbox:DIR, or react:openai:NAME (an agent with "
+            "tools). Again for a role: coder=openai:NAME.",
         ),
     ] = None,
     option: Annotated[

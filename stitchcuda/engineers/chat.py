@@ -3,7 +3,8 @@
 A request's id is built from role, plan or attempt, ordinal and a digest of its content, so a node that runs again makes the
 same id. Records and one protocol only: nothing is sent, stored or paid for here.
 
-Where to look next: `engineers/endpoint.py`, `engineers/mailbox.py` (carry requests), `engineers/metered_chat.py` (pays).
+Where to look next: `engineers/endpoint.py`, `engineers/mailbox.py` (carry requests), `engineers/metered_chat.py` (pays),
+`engineers/tool_request.py` (requests with tools).
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class ChatAnswer(Record):
     cached_tokens: int = 0
     written_tokens: int | None = None      # input tokens written to the provider's cache, which some charge for
     output_tokens: int | None = None
+    message: dict[str, Any] | None = None  # the whole reply with its calls of tools, as LangChain writes it; None: no tools
 
 
 class Chat(Protocol):

@@ -16,7 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 import openai
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolCallChunk,
+    message_chunk_to_message,
+    message_to_dict,
+)
+from langchain_core.messages.tool import invalid_tool_call
 
 from stitchcuda.engineers.chat import (
     AnswerInterrupted,
@@ -29,6 +38,7 @@ from stitchcuda.engineers.chat import (
 )
 from stitchcuda.engineers.providers import PROVIDERS, RETRIES, address, chat_model
 from stitchcuda.engineers.reply import Reply
+from stitchcuda.engineers.tool_request import ToolRequest
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.state import Role
 
@@ -47,7 +57,7 @@ TRANSPORT: tuple[type[Exception], ...] = tuple(
 """Errors of lost connections, which clients do not wrap while a body streams. Which library is used depends on the client."""
 FINISHES = {
     "completed": "stop", "end_turn": "stop", "STOP": "stop", "max_tokens": "length", "max_output_tokens": "length",
-    "MAX_TOKENS": "length",
+    "MAX_TOKENS": "length", "tool_calls": "stop", "tool_use": "stop",
 }  # fmt: skip
 """Other providers' finish reasons → OpenAI's."""
 TOO_LONG = (
@@ -84,6 +94,8 @@ class Endpoint:
         return self._answer_in_form(request, {self._provider.limit: SHORT_ANSWER})
 
     def _answer_in_form(self, request: ChatRequest, bounds: dict[str, int]) -> ChatAnswer:
+        if isinstance(request, ToolRequest):
+            return self._stream(request, list(request.conversation), **bounds)
         if request.schema is not None and self._structured:
             try:
                 return self._stream(request, self._messages(request, plain=False), **self._form(request.schema), **bounds)
@@ -109,24 +121,25 @@ class Endpoint:
         return [kinds[message.speaker](text) for message, text in zip(request.messages, texts, strict=True)]
 
     def _stream(self, request: ChatRequest, messages: list[BaseMessage], **options: Any) -> ChatAnswer:
-        whole: AIMessage | None = None
-        chunks, characters = 0, 0
+        pieces: list[AIMessage] = []
+        characters = 0
+        tools = list(request.tools) if isinstance(request, ToolRequest) else []
         try:
-            for chunk in self._chat.stream(messages, **options):
-                # A client with streaming disabled yields one whole message.
-                whole = whole + chunk if isinstance(whole, AIMessageChunk) and isinstance(chunk, AIMessageChunk) else chunk
-                chunks, characters = chunks + 1, characters + len(chunk.text)
+            for chunk in (self._chat.bind_tools(tools) if tools else self._chat).stream(messages, **options):
+                pieces.append(chunk)
+                characters += len(chunk.text) + _called_characters(chunk)
                 if self._progress is not None:
-                    self._progress(request.role, chunks)
+                    self._progress(request.role, len(pieces))
                 if characters > MOST_CHARACTERS:
-                    return _read_answer(whole, "long")
+                    return _read_answer(_joined(pieces), "long", with_calls=bool(tools))
         except (StitchError, KeyboardInterrupt):
             raise
         except Exception as error:         # each provider's client has errors of its own
-            raise self._translate(error, whole) from error
+            raise self._translate(error, _joined(pieces) if pieces else None) from error
+        whole = _joined(pieces) if pieces else None
         if whole is None or (isinstance(whole, AIMessageChunk) and not _finish_reason(whole)):
             raise AnswerInterrupted(f"{self._where} broke off its answer (the stream ends before it)", _received_text(whole))
-        return _read_answer(whole, "")
+        return _read_answer(whole, "", with_calls=bool(tools))
 
     def _translate(self, error: Exception, whole: AIMessage | None) -> Exception:
         """Returns the error to raise for a client's error, by its status and text; `whole` is what came of the answer."""
@@ -148,6 +161,13 @@ class Endpoint:
 
 class _Unstructured(Exception):
     """The server does not take a JSON schema."""
+
+
+def _joined(pieces: list[AIMessage]) -> AIMessage:
+    """Returns the whole answer. All pieces are joined at once: each time, LangChain reads all arguments of calls anew. A client
+    with streaming disabled yields one whole message."""
+    chunks = [piece for piece in pieces if isinstance(piece, AIMessageChunk)]
+    return chunks[0] + chunks[1:] if len(chunks) == len(pieces) else pieces[-1]
 
 
 def _finish_reason(whole: AIMessage) -> str:
@@ -172,7 +192,31 @@ def _was_sent(error: BaseException) -> bool:
     return False
 
 
-def _read_answer(whole: AIMessage, finish: str) -> ChatAnswer:
+def _with_calls(whole: AIMessage) -> dict[str, Any]:
+    """Returns a message as it can be stored. Calls whose arguments are no JSON are invalid: LangChain reads the beginning of
+    JSON as if it were all. Halves of characters, as JSON can escape them, become "?"."""
+    message = message_chunk_to_message(whole) if isinstance(whole, AIMessageChunk) else whole
+    assert isinstance(message, AIMessage)
+    chunks = whole.tool_call_chunks if isinstance(whole, AIMessageChunk) else []
+    broken = [invalid_tool_call(name=call["name"], args=call["args"], id=call["id"]) for call in chunks if _broken(call)]
+    message = message.model_copy(update={"invalid_tool_calls": broken or message.invalid_tool_calls})
+    found: dict[str, Any] = json.loads(json.dumps(message_to_dict(message), ensure_ascii=False).encode("utf-8", "replace"))
+    return found
+
+
+def _broken(call: ToolCallChunk) -> bool:
+    try:
+        return not isinstance(json.loads(call["args"] or "{}"), dict)
+    except ValueError:
+        return True
+
+
+def _called_characters(chunk: AIMessage) -> int:
+    """Returns the characters of calls of tools in a piece of an answer."""
+    return sum(len(call["args"] or "") for call in chunk.tool_call_chunks) if isinstance(chunk, AIMessageChunk) else 0
+
+
+def _read_answer(whole: AIMessage, finish: str, *, with_calls: bool = False) -> ChatAnswer:
     facts, extra = whole.response_metadata, whole.additional_kwargs
     used = whole.usage_metadata
     reason = _finish_reason(whole)
@@ -196,6 +240,7 @@ def _read_answer(whole: AIMessage, finish: str) -> ChatAnswer:
         cached_tokens=(used.get("input_token_details") or {}).get("cache_read") or 0 if used else 0,
         written_tokens=(used.get("input_token_details") or {}).get("cache_creation") if used else None,
         output_tokens=used["output_tokens"] if used else None,
+        message=_with_calls(whole) if with_calls else None,
     )
 
 

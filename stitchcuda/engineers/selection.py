@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
 MAILBOX = "mailbox"
-WORKBENCH = "workbench"
-AGENTS = (WORKBENCH,)                      # kinds of engineers that work with tools
+WORKBENCH, REACT = "workbench", "react"
+AGENTS = (WORKBENCH, REACT)                # kinds of engineers that work with tools
+AGENT_OPTIONS = ("turns", "room")          # of --model-option, that are not the chat model's but the agent's
 POSSIBLE = (
     "builtin (no key, no network), openai:NAME (with --base-url for a server of your own), azure:NAME, anthropic:NAME, "
-    "google:NAME, or mailbox:DIR"
+    "google:NAME, mailbox:DIR, or react:PROVIDER:NAME (an agent with tools)"
 )
 
 
@@ -69,7 +70,8 @@ def engineers_for(
     if settings.model == "builtin":
         return Engineers(BuiltinEngineer(), recorded=recorded)
     starter = None if settings.from_scratch else BuiltinEngineer()
-    if settings.model.partition(":")[0] in AGENTS:
+    kind, _, rest = settings.model.partition(":")
+    if kind in AGENTS and kind != REACT:
         from stitchcuda.engineers.agents.opening import open_agent_engineer
 
         agent = open_agent_engineer(settings, session, root, recorded=recorded)
@@ -83,15 +85,22 @@ def engineers_for(
 
     transcript = Transcript(store, session)
     budget = Budget(settings, transcript.paid)
+    options = {name: value for name, value in settings.options.items() if kind != REACT or name not in AGENT_OPTIONS}
+    asked = settings.model_copy(update={"options": options})
     chats: dict[str, MeteredChat] = {}     # one for each model, so that all roles share its token estimates and notes
 
     def chat_for(model: str) -> MeteredChat:
         if model not in chats:
-            chat = RecordedChat(model) if recorded else open_chat(model, settings, root, session, progress)
+            chat = RecordedChat(model) if recorded else open_chat(model, asked, root, session, progress)
             where = getattr(chat, "base_url", settings.base_url)
-            chats[model] = MeteredChat(chat, transcript, budget, base_url=where, options=settings.options, on_call=on_call)
+            chats[model] = MeteredChat(chat, transcript, budget, base_url=where, options=options, on_call=on_call)
         return chats[model]
 
+    if kind == REACT:
+        from stitchcuda.engineers.agents.opening import open_agent_engineer
+
+        agent = open_agent_engineer(settings, session, root, chat_for(rest), recorded=recorded)
+        return Engineers(agent, starter=starter, transcript=transcript, budget=budget, recorded=recorded, agent=agent)
     by_role = {role: tuple(map(chat_for, models_of(settings, role))) for role in ROLES}
     return Engineers(
         engineer=ChatEngineer(by_role),
@@ -114,15 +123,20 @@ def check_models(settings: Settings) -> None:
         raise BadInput("--model builtin has no roles to give to others: name a chat model for all roles first")
     for model in (settings.model, *(model for models in settings.roles.values() for model in models)):
         kind, _, name = model.partition(":")
-        chat = kind in ("openai", "azure", "anthropic", "google") and name
-        known = model == "builtin" or kind in (MAILBOX, *AGENTS) or chat
+        chat = name if kind == REACT else model
+        known = model == "builtin" or kind in (MAILBOX, WORKBENCH) or _is_chat_model(chat)
         if not known or (model == "builtin" and settings.model != "builtin"):
             raise BadInput(f"--model {model!r} is not known: give {POSSIBLE}")
-    if settings.model.partition(":")[0] in AGENTS and (settings.roles or settings.candidates > 1 or settings.approve):
-        raise BadInput(f"--model {settings.model} takes no roles, --candidates and --approve: an agent works draft by draft")
+        if kind in AGENTS and (settings.roles or settings.candidates > 1 or settings.approve):
+            raise BadInput(f"--model {model} takes no roles, --candidates and --approve: an agent works draft by draft")
     for role in ("planner", "verifier"):
         if len(settings.roles.get(role, ())) > 1:
             raise BadInput(f"the {role} is one model, not {len(settings.roles[role])}: only the coder's candidates take turns")
+
+
+def _is_chat_model(model: str) -> bool:
+    kind, _, name = model.partition(":")
+    return kind in ("openai", "azure", "anthropic", "google") and bool(name)
 
 
 def mailbox_folder(model: str, root: Path, session: str) -> Path:

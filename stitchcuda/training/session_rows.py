@@ -207,6 +207,8 @@ class _SessionReader:
             answer = ChatAnswer.model_validate_json(self.store.get(call.reply))
             if answer.refusal or answer.finish != "stop" or not answer.text.strip():
                 continue
+            if answer.message is not None:
+                continue                   # a turn of an agent: its tools' results are no turns of a talk
             asked = json.loads(self.store.get(call.request))["messages"]
             turns = (*(SpokenTurn(role=turn["role"], content=turn["content"]) for turn in asked), _said(answer.text))
             key: tuple[How, str] = (place["role"], place["about"])  # type: ignore[assignment]

@@ -6,11 +6,14 @@ what breaks on the way, is `tests/engineers/protocol_server.py`.
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 Body = dict[str, Any]
+_NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Reply:
     trouble: str = ""                      # an event after the text that says what went wrong there; it is the last one
     silence_s: float = 0.0                 # before the first byte
     cached: int = 0                        # tokens of the prompt that a cache held
+    calls: tuple[tuple[str, Any], ...] = ()  # of tools: name, and arguments (a text as it is, else as JSON)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ def completion(model: str, reply: Reply, counts: Counts | None) -> Body:
     message: Body = {"role": "assistant", "content": reply.text, "refusal": reply.refusal or None}
     if reply.thinking:
         message["reasoning_content"] = reply.thinking
+    if reply.calls:
+        message["tool_calls"] = _tool_calls(reply)
     choice = {"index": 0, "message": message, "finish_reason": reply.finish}
     return {"id": "c", "object": "chat.completion", "created": 0, "model": model, "choices": [choice]} | _usage(counts)
 
@@ -64,6 +70,11 @@ def completion_chunks(model: str, reply: Reply, pieces: list[str], counts: Count
         yield chunk({"role": "assistant", "refusal": reply.refusal})
     for piece in pieces if reply.text or not reply.trouble else ():
         yield chunk({"role": "assistant", "content": piece})
+    for at, call in enumerate(_tool_calls(reply)):
+        function, text = call["function"], call["function"]["arguments"]
+        yield chunk({"tool_calls": [call | {"index": at, "function": function | {"arguments": ""}}]})
+        for begin in range(0, len(text), 200):
+            yield chunk({"tool_calls": [{"index": at, "function": {"arguments": text[begin : begin + 200]}}]})
     if reply.trouble:
         yield {"error": {"message": reply.trouble, "type": "server_error", "code": None}}
     if reply.lost or reply.trouble:
@@ -123,6 +134,8 @@ def response_events(model: str, reply: Reply, pieces: list[str], counts: Counts 
 def message(model: str, reply: Reply, counts: Counts | None) -> Body:
     thought = [{"type": "thinking", "thinking": reply.thinking, "signature": "s"}] if reply.thinking else []
     content = [*thought, {"type": "text", "text": reply.text}]
+    calls = _numbered(reply)
+    content += [{"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": given} for at, (name, given) in calls]
     body = {"id": "m", "type": "message", "role": "assistant", "model": model, "content": content, "stop_sequence": None}
     return body | {"stop_reason": _stop_reason(reply), "usage": _tokens(counts)}
 
@@ -135,6 +148,9 @@ def message_events(model: str, reply: Reply, pieces: list[str], counts: Counts |
         thought = [{"type": "thinking_delta", "thinking": reply.thinking}, {"type": "signature_delta", "signature": "s"}]
         blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, thought))
     blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]))
+    for at, (name, given) in _numbered(reply):
+        use = {"type": "tool_use", "id": f"toolu_{at}", "name": name, "input": {}}
+        blocks.append((use, [{"type": "input_json_delta", "partial_json": json.dumps(given)}]))
     for at, (block, deltas) in enumerate(blocks):
         yield {"type": "content_block_start", "index": at, "content_block": block}
         for delta in deltas:
@@ -153,6 +169,16 @@ FORMS = {
     "/responses": Form(response, response_events),
     "/messages": Form(message, message_events),
 }
+
+
+def _numbered(reply: Reply) -> list[tuple[int, tuple[str, Any]]]:
+    """The calls with numbers that no other reply has."""
+    return [(next(_NUMBERS), call) for call in reply.calls]
+
+
+def _tool_calls(reply: Reply) -> list[Body]:
+    texts = ((at, name, given if isinstance(given, str) else json.dumps(given)) for at, (name, given) in _numbered(reply))
+    return [{"id": f"call_{at}", "type": "function", "function": {"name": name, "arguments": text}} for at, name, text in texts]
 
 
 def _usage(counts: Counts | None) -> Body:

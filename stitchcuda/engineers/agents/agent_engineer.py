@@ -25,7 +25,8 @@ class Agent(Protocol):
         """Begins to work, or goes on if it works already. Called before each draft is waited for. Raises StitchError."""
 
     def gone(self) -> str:
-        """Returns why it works no more, in one sentence; "" while it works."""
+        """Returns why it works no more, in one sentence; "" while it works. Raises the error or `OutOfBudget` that ended it, if
+        the session should end or stop with that."""
 
     def stop(self) -> None:
         """Ends its work at once. May be called several times, and before `start`."""

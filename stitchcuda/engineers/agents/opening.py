@@ -14,6 +14,7 @@ from typing import Any
 from stitchcuda.engineers import Assignment
 from stitchcuda.engineers.agents.agent_engineer import Agent, AgentEngineer
 from stitchcuda.engineers.agents.tools import AgentTools
+from stitchcuda.engineers.metered_chat import MeteredChat
 from stitchcuda.engineers.recorded_chat import Unrecorded
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Settings
@@ -21,21 +22,27 @@ from stitchcuda.state import Settings
 CALLS = "agent.jsonl"                      # in the session's folder: each call of a tool, a line
 
 
-def open_agent_engineer(settings: Settings, session: str, root: Path, *, recorded: bool) -> AgentEngineer:
-    """Returns the engineer for `settings.model`. `root`: the workspace's folder. `recorded`: all drafts are recorded; one
-    that is not is an error."""
+def open_agent_engineer(
+    settings: Settings, session: str, root: Path, chat: MeteredChat | None = None, *, recorded: bool
+) -> AgentEngineer:
+    """Returns the engineer for `settings.model`. `root`: the workspace's folder; `chat`: the model of the ReAct engineer.
+    `recorded`: all drafts are recorded; one that is not is an error."""
     folder = root / "sessions" / session
     if recorded:
         return AgentEngineer(_RecordedAgent(settings.model), AgentTools())
-    return AgentEngineer(_open_agent(settings, folder, root), AgentTools(_Calls(folder / CALLS)))
+    return AgentEngineer(_open_agent(settings, folder, root, chat), AgentTools(_Calls(folder / CALLS)))
 
 
-def _open_agent(settings: Settings, folder: Path, root: Path) -> Agent:
+def _open_agent(settings: Settings, folder: Path, root: Path, chat: MeteredChat | None) -> Agent:
     kind, _, rest = settings.model.partition(":")
     if kind == "workbench":
         from stitchcuda.engineers.agents.workbench import Workbench
 
         return Workbench(root / rest if rest else folder / "workbench")
+    if kind == "react" and chat is not None:
+        from stitchcuda.engineers.agents.react_agent import ReactAgent
+
+        return ReactAgent(settings.model, chat, folder, settings)
     raise BadInput(f"--model {settings.model!r} is not known")
 
 

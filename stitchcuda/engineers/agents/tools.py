@@ -4,7 +4,8 @@ One object stands between two sides. The session's graph waits in `next_draft` f
 threads: `submit` hands a draft in, and returns once it was judged as an attempt. Each tool is given the program's files, so
 what is judged is what was sent: nothing is read from the agent's folder. A tool never raises: it answers with text.
 
-Where to look next: `engineers/agents/agent_engineer.py` (the graph's side), `engineers/agents/workbench_server.py` (agents').
+Where to look next: `engineers/agents/agent_engineer.py` (the graph's side), `engineers/agents/workbench_server.py` and
+`engineers/agents/react_tools.py` (agents' sides).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stitchcuda.compiler.printing.manifest import manifest_with_task, with_digests
-from stitchcuda.engineers import Assignment, Draft, Files, Looked
+from stitchcuda.engineers import Assignment, Brief, Draft, Files, Looked
 from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.errors import StitchError
 from stitchcuda.state import Attempt
@@ -228,14 +229,23 @@ def describe_verdict(assignment: Assignment) -> ToolAnswer:
 def describe_status(assignment: Assignment) -> str:
     """Returns how the session stands: the best program, and how many attempts are left."""
     brief = assignment.brief
-    mine = sum(not attempt.beside and attempt.engineer != "builtin" for attempt in brief.history)
-    left = max(brief.settings.max_attempts - mine, 0)
+    mine = own_attempts(brief)
+    left = attempts_left(brief)
     if brief.speedup is not None:
         best = f"{brief.speedup:.2f}x over eager, {brief.program_ms:.4g} ms a call"
     else:
         best = "right; nothing was timed" if brief.kept else "the reference, without own kernels"
     present = f", predicted {brief.present.ms:.4g} of {brief.baseline.predicted_ms:.4g} ms" if brief.present else ""
     return f"The session's program: {best}{present}. Attempts: {mine} made, {left} left."
+
+
+def own_attempts(brief: Brief) -> int:
+    """Returns how many attempts the session made since the built-in engineer's."""
+    return sum(not attempt.beside and attempt.engineer != "builtin" for attempt in brief.history)
+
+
+def attempts_left(brief: Brief) -> int:
+    return max(brief.settings.max_attempts - own_attempts(brief), 0)
 
 
 def _verdict(attempt: Attempt) -> str:
