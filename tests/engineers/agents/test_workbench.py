@@ -212,8 +212,9 @@ def test_the_skill_says_what_the_policy_says(tmp_path: Path, policy: Policy) -> 
     assert POLICIES[policy] in text
     assert PRECISIONS["reference"] in text
     assert text.startswith("---\nname: stitchcuda-workbench\ndescription: ")
-    for tool in ("check", "bench", "profile", "docs", "submit", "status"):
+    for tool in ("check", "bench", "docs", "submit", "status"):
         assert f"`./{tool}" in text
+    assert "`./profile" not in text        # nothing is profiled on the simulator
 
 
 def test_folders_that_cannot_be_workbenches(tmp_path: Path) -> None:
