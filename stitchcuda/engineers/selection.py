@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
 MAILBOX = "mailbox"
 WORKBENCH = "workbench"
-AGENTS = (WORKBENCH,)                      # kinds of engineers that work with tools
+AGENTS = (WORKBENCH, "agent")             # kinds of engineers that work with tools
 POSSIBLE = (
     "builtin (no key, no network), openai:NAME (with --base-url for a server of your own), azure:NAME, anthropic:NAME, "
-    "google:NAME, or mailbox:DIR"
+    "google:NAME, mailbox:DIR, agent:claude (or codex, opencode, gemini), or agent:\"COMMAND {prompt_file}\""
 )
 
 

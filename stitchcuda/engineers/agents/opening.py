@@ -36,6 +36,12 @@ def _open_agent(settings: Settings, folder: Path, root: Path) -> Agent:
         from stitchcuda.engineers.agents.workbench import Workbench
 
         return Workbench(root / rest if rest else folder / "workbench")
+    if kind == "agent":
+        from stitchcuda.engineers.agents.agent_command import read_agent_command
+        from stitchcuda.engineers.agents.command_agent import CommandAgent
+        from stitchcuda.engineers.agents.workbench import Workbench
+
+        return CommandAgent(read_agent_command(settings), Workbench(folder / "workbench"), folder)
     raise BadInput(f"--model {settings.model!r} is not known")
 
 
