@@ -90,25 +90,30 @@ class BackgroundCommand:
 
     def _run(self, launch: Launch, its_control: socket.socket) -> None:
         try:
-            self._process = self._launch(launch, its_control)
+            self._process = process = self._launch(its_control)
+            self._give(launch)
             self._started.set()
-            answer, complaint = self._process.communicate()
-            self._end = read_answer(answer, complaint.decode("utf-8", "replace"), self._process.returncode)
+            answer, complaint = process.communicate()
+            self._end = read_answer(answer, complaint.decode("utf-8", "replace"), process.returncode)
         except (OSError, RuntimeError, ValueError) as error:
+            if self._process is not None:
+                bounding.kill_group(self._process.pid)  # all below it end with it
+                self._process.wait()
             self._end = CommandEnd(-1, "launcher", str(error).encode(), 0.0, None)
         finally:
             self._started.set()
 
-    def _launch(self, launch: Launch, its_control: socket.socket) -> subprocess.Popen[bytes]:
-        """Starts the launcher, tells it what to run, and takes the sockets that listen in the command's network."""
+    def _launch(self, its_control: socket.socket) -> subprocess.Popen[bytes]:
         with its_control:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 LAUNCHER, env={}, stdin=its_control.fileno(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 start_new_session=True,
             )  # fmt: skip
+
+    def _give(self, launch: Launch) -> None:
+        """Tells the launcher what to run, and takes the sockets that listen in the command's network."""
         self._control.sendall(json.dumps(launch).encode() + b"\n")
         if launch.ports:
             self._control.settimeout(_START_S)
             _, descriptors, _, _ = socket.recv_fds(self._control, 1, _MOST_PORTS)
             self.listeners = tuple(socket.socket(fileno=descriptor) for descriptor in descriptors)
-        return process

@@ -34,7 +34,7 @@ def main() -> None:
         launch.bounds,
         without=frozenset(launch.without),
         control=0,
-        entered=lambda names: _return_listeners(launch.ports if "network" in names else ()),
+        entered=lambda names: _return_listeners(launch.ports, alone="network" in names),
         report=reports.append,
         output=logged or Output(_HEAD, _TAIL),
         seconds=launch.seconds,
@@ -58,12 +58,12 @@ def main() -> None:
         answer = answer[os.write(1, answer) :]
 
 
-def _return_listeners(ports: Sequence[int]) -> None:
+def _return_listeners(ports: Sequence[int], *, alone: bool) -> None:
     """Listens at these ports of the network that the child will have, and gives the sockets to the parent, who answers there:
-    a socket stays in the network that it was made in, whoever holds it."""
+    a socket stays in the network that it was made in, whoever holds it. Gives none if the child is not `alone` there."""
     if not ports:
         return
-    listeners = [socket.create_server(("127.0.0.1", port), backlog=64) for port in ports]
+    listeners = [socket.create_server(("127.0.0.1", port), backlog=64) for port in ports] if alone else []
     with socket.socket(fileno=os.dup(0)) as parent:
         socket.send_fds(parent, [b"\n"], [listener.fileno() for listener in listeners])
     for listener in listeners:

@@ -25,6 +25,7 @@ PORT = 3128
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MOST_CONNECTIONS = 200
 _HEAD_S = 30.0                             # for a request's first lines, and for a connection to an endpoint
+_CLOSE_S = 5.0
 _CHUNK = 1 << 16
 _MOST_NOTES = 200
 
@@ -82,7 +83,7 @@ class Proxy:
         """Ends all connections. May be called twice."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._closing.set)
-        self._thread.join()
+        self._thread.join(_CLOSE_S)        # longer only while a name is being resolved
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

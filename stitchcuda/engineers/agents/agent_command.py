@@ -47,8 +47,9 @@ class AgentCommand:
     confined: bool = True
 
 
-def read_agent_command(settings: Settings) -> AgentCommand:
-    """Returns what `settings` ask for. Raises `BadInput`, and `Unavailable` if the command or the sandbox is not there."""
+def read_agent_command(settings: Settings, root: Path) -> AgentCommand:
+    """Returns what `settings` ask for. `root`: the workspace's folder, which no agent may read. Raises `BadInput`, and
+    `Unavailable` if the command or the sandbox is not there."""
     options = _options(settings)
     template = settings.model.partition(":")[2]
     try:
@@ -79,7 +80,7 @@ def read_agent_command(settings: Settings) -> AgentCommand:
         endpoints=endpoints,
         variables={**preset.variables, **_passed_on(_list(options, "env"), preset)},
         config=tuple(path for path in preset.config if (Path.home() / path).is_file()),
-        read=(*installation(found), *_readable(_list(options, "read"))),
+        read=(*installation(found, root), *_readable(_list(options, "read"), root)),
         confined=confined,
     )  # fmt: skip
     if confined:
@@ -87,10 +88,14 @@ def read_agent_command(settings: Settings) -> AgentCommand:
     return made
 
 
-def installation(found: str) -> list[str]:
-    """Returns the places that a command needs to run: its own folder or package, and its interpreter's if it is a script."""
-    places = command.folders_of_command(found, None)
+def installation(found: str, root: Path) -> list[str]:
+    """Returns the places that a command needs to run: its own folder or package, and its interpreter's if it is a script. Of a
+    folder that holds the user's home or the workspace `root`, it needs the command alone."""
     real = os.path.realpath(found)
+    places = [
+        place if not _holds(place, Path.home()) and not _holds(place, root) else found
+        for place in command.folders_of_command(found, None)
+    ]
     if "/node_modules/" in real:           # what it imports lies in other folders there
         places.append(real[: real.index("/node_modules/")] + "/node_modules")
     try:
@@ -137,13 +142,19 @@ def _passed_on(named: tuple[str, ...], preset: AgentPreset) -> dict[str, str]:
     return {name: os.environ[name] for name in (*preset.keys, *named) if name in os.environ}
 
 
-def _readable(named: tuple[str, ...]) -> list[str]:
+def _holds(place: str | Path, inner: Path) -> bool:
+    return inner.resolve().is_relative_to(Path(place).resolve())
+
+
+def _readable(named: tuple[str, ...], root: Path) -> list[str]:
     places = [Path(name).expanduser() for name in named]
     for place in places:
         if not place.exists():
             raise BadInput(f"--model-option read names {place}, which does not exist: give files and folders that do")
-        if Path.home().is_relative_to(place.resolve()):
+        if _holds(place, Path.home()):
             raise BadInput(f"--model-option read names {place}, which holds your whole home: name what the agent needs")
+        if _holds(place, root) or _holds(root, place):
+            raise BadInput(f"--model-option read names {place}, where sessions are kept: copy what the agent needs elsewhere")
     return [str(place.absolute()) for place in places]
 
 

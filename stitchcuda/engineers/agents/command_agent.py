@@ -19,6 +19,7 @@ from jinja2 import StrictUndefined, Template
 from stitchcuda.engineers import Assignment
 from stitchcuda.engineers.agents.agent_command import NEEDS, AgentCommand
 from stitchcuda.engineers.agents.tools import AgentTools
+from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits as bounding
 from stitchcuda.sandbox.background import BackgroundCommand
 from stitchcuda.sandbox.command import CommandEnd
@@ -63,7 +64,10 @@ class CommandAgent:
     def start(self, tools: AgentTools, assignment: Assignment) -> None:
         self._workbench.start(tools, assignment)
         if self._running is None and not self._stopped:
-            self._launch()
+            try:
+                self._launch()
+            except OSError as error:
+                raise Unavailable(f"{self.name} cannot be started ({error.strerror or error}): {self._session}") from error
 
     def gone(self) -> str:
         if self._running is None:

@@ -41,7 +41,7 @@ def _open_agent(settings: Settings, folder: Path, root: Path) -> Agent:
         from stitchcuda.engineers.agents.command_agent import CommandAgent
         from stitchcuda.engineers.agents.workbench import Workbench
 
-        return CommandAgent(read_agent_command(settings), Workbench(folder / "workbench"), folder)
+        return CommandAgent(read_agent_command(settings, root), Workbench(folder / "workbench"), folder)
     raise BadInput(f"--model {settings.model!r} is not known")
 
 

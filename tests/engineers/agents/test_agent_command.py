@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stitchcuda.engineers.agents.agent_command import installation, read_agent_command
+from stitchcuda.engineers.agents.agent_command import AgentCommand, installation, read_agent_command
 from stitchcuda.engineers.agents.agent_presets import PRESETS
 from stitchcuda.engineers.agents.opening import open_agent_engineer
 from stitchcuda.engineers.selection import check_models
@@ -22,6 +22,10 @@ from stitchcuda.state import Settings
 def settings(model: str, **options: Any) -> Settings:
     limits = {name: options.pop(name) for name in ("max_minutes",) if name in options}
     return Settings(model=model, options=options, **limits)
+
+
+def read(asked: Settings) -> AgentCommand:
+    return read_agent_command(asked, Path("/no/workspace"))
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def test_a_preset_is_whole(tools: Path, name: str, monkeypatch: pytest.MonkeyPat
     (Path.home() / preset.config[0]).parent.mkdir(parents=True)
     (Path.home() / preset.config[0]).write_text("{}")
     check_models(settings(f"agent:{name}"))
-    made = read_agent_command(settings(f"agent:{name}"))
+    made = read(settings(f"agent:{name}"))
     assert (made.name, made.words[0]) == (name, str(tools / name))
     assert "Read {prompt_file} and do what it says." in made.words
     assert made.endpoints == tuple(map(read_endpoint, preset.endpoints))
@@ -57,16 +61,16 @@ def test_a_preset_is_whole(tools: Path, name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_own_arguments_keep_the_rest_of_a_preset(tools: Path) -> None:
-    made = read_agent_command(settings('agent:claude -p "go on" --model opus', endpoints="127.0.0.1:8000, [::1]:81"))
+    made = read(settings('agent:claude -p "go on" --model opus', endpoints="127.0.0.1:8000, [::1]:81"))
     assert made.words[1:] == ("-p", "go on", "--model", "opus")
     assert made.endpoints == (NetworkEndpoint("127.0.0.1", 8000), NetworkEndpoint("::1", 81))
     assert made.variables == PRESETS["claude"].variables
 
 
 def test_limits(tools: Path) -> None:
-    assert read_agent_command(settings("agent:codex")).minutes == 480
-    assert read_agent_command(settings("agent:codex", max_minutes=20)).minutes == 20
-    made = read_agent_command(settings("agent:codex", max_minutes=20, minutes=30, memory_gb=2, disk_gb=0.5, processes=99))
+    assert read(settings("agent:codex")).minutes == 480
+    assert read(settings("agent:codex", max_minutes=20)).minutes == 20
+    made = read(settings("agent:codex", max_minutes=20, minutes=30, memory_gb=2, disk_gb=0.5, processes=99))
     assert (made.minutes, made.limits.memory_gib, made.limits.disk_gib, made.limits.tasks) == (20, 2, 0.5, 99)
 
 
@@ -100,8 +104,8 @@ def test_what_cannot_be_used_is_refused(tools: Path, tmp_path: Path, model: str,
 def test_without_a_sandbox_it_is_refused(tools: Path, monkeypatch: pytest.MonkeyPatch, left_out: str) -> None:
     monkeypatch.setenv(WITHOUT, left_out)
     with pytest.raises(Unavailable, match=f"denies the sandbox's .*{WITHOUT}.*unconfined=true"):
-        read_agent_command(settings("agent:codex"))
-    assert not read_agent_command(settings("agent:codex", unconfined=True)).confined
+        read(settings("agent:codex"))
+    assert not read(settings("agent:codex", unconfined=True)).confined
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,22 @@ def test_what_a_command_needs_is_read_and_not_the_home(tmp_path: Path, monkeypat
     (package / "cli.js").chmod(0o755)
     (bin_folder / "agent").symlink_to(package / "cli.js")
     monkeypatch.setenv("HOME", str(home))
-    places = installation(str(bin_folder / "agent"))
+    places = installation(str(bin_folder / "agent"), tmp_path / "workspace")
     assert str(bin_folder) in places
     assert str(home / ".local" / "lib" / "node_modules") in places
     assert not {str(home), str(home / ".local"), str(home / ".local" / "lib")} & set(places)
+
+
+def test_a_workspace_is_not_read_however_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, root = tmp_path / "project", tmp_path / "project" / ".stitchcuda"
+    (root / "sessions" / "other").mkdir(parents=True)
+    script = project / "agent.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    assert read_agent_command(settings(f"agent:{script}"), root).read[0] == str(script)
+    monkeypatch.setenv("HOME", str(project))
+    assert read_agent_command(settings(f"agent:{script}"), tmp_path / "elsewhere").read[0] == str(script)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for place in (project, root, root / "sessions" / "other"):
+        with pytest.raises(BadInput, match="where sessions are kept"):
+            read_agent_command(settings(f"agent:{script}", read=str(place)), root)

@@ -88,7 +88,7 @@ class Session:
         self._script.write_text(textwrap.dedent(code))
         words = [sys.executable, str(self._script), *arguments]
         options = {"read": str(self._script), **options}
-        command = read_agent_command(Settings(model=f"agent:{shlex.join(words)}", options=options))
+        command = read_agent_command(Settings(model=f"agent:{shlex.join(words)}", options=options), self.folder)
         self.agent = CommandAgent(command, Bench(self.folder / "workbench"), self.folder)
         self.agent.start(AgentTools(), ASSIGNMENT)
         return self.agent
@@ -392,7 +392,7 @@ def test_links_that_it_left_are_not_followed(session: Session, tmp_path: Path, m
     (session.folder / "agent-home").symlink_to(home)
     (session.folder / "agent-tmp").mkdir()
     (session.folder / "agent-tmp" / "deep").symlink_to(home)
-    command = read_agent_command(Settings(model="agent:claude"))
+    command = read_agent_command(Settings(model="agent:claude"), session.folder)
     agent = CommandAgent(command, Bench(session.folder / "workbench"), session.folder)
     agent.start(AgentTools(), ASSIGNMENT)
     why = session.wait(agent)
