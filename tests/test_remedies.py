@@ -143,6 +143,9 @@ LIMITED = {"--goal", "--max-gpu-seconds"}  # named by a table in `graph/opening.
 OTHERS = {                                 # flags of other programs
     "--cap-add": "docker run", "--gpus": "docker run", "--no-deps": "pip install", "--pause": "dcgmi profile",
     "--done": "submit of a workbench",
+    "--permission-mode": "claude", "--output-format": "claude", "--verbose": "claude", "--skip-git-repo-check": "codex exec",
+    "--dangerously-bypass-approvals-and-sandbox": "codex exec", "--auto": "opencode run", "--approval-mode": "gemini",
+    "--skip-trust": "gemini",
     "--cuda-graph-trace": "nsys", "--trace": "nsys", "--type": "nsys export", "--version": "nvcc", "--module": "cudafe++",
 }  # fmt: skip
 

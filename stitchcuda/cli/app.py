@@ -258,9 +258,12 @@ def profile(
 def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> int:
     """Says what this machine can do, and what to do about the rest. Exit code 2 when something needed is missing."""
     from stitchcuda.cli.summary import checks_table
+    from stitchcuda.engineers.agents.agent_presets import PRESETS
+    from stitchcuda.tools.doctor.agents import check_agents
     from stitchcuda.tools.doctor.doctor import REQUIRED, examine
+    from stitchcuda.tools.doctor.finding import run_check
 
-    checks = examine(workspace)
+    checks = [*examine(workspace), *run_check("agents", lambda: check_agents(PRESETS))]
     if as_json:
         print(json.dumps({"checks": [check.model_dump() for check in checks]}))
     else:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
 MAILBOX = "mailbox"
-WORKBENCH, REACT = "workbench", "react"
-AGENTS = (WORKBENCH, REACT)                # kinds of engineers that work with tools
+WORKBENCH, REACT, COMMAND = "workbench", "react", "agent"
+AGENTS = (WORKBENCH, REACT, COMMAND)       # kinds of engineers that work with tools
 AGENT_OPTIONS = ("turns", "room")          # of --model-option, that are not the chat model's but the agent's
 POSSIBLE = (
     "builtin (no key, no network), openai:NAME (with --base-url for a server of your own), azure:NAME, anthropic:NAME, "
-    "google:NAME, mailbox:DIR, or react:PROVIDER:NAME (an agent with tools)"
+    "google:NAME, mailbox:DIR, react:PROVIDER:NAME (an agent with tools), agent:claude (or codex, opencode, gemini), or "
+    'agent:"COMMAND {prompt_file}"'
 )
 
 
@@ -124,7 +125,7 @@ def check_models(settings: Settings) -> None:
     for model in (settings.model, *(model for models in settings.roles.values() for model in models)):
         kind, _, name = model.partition(":")
         chat = name if kind == REACT else model
-        known = model == "builtin" or kind in (MAILBOX, WORKBENCH) or _is_chat_model(chat)
+        known = model == "builtin" or kind in (MAILBOX, WORKBENCH, COMMAND) or _is_chat_model(chat)
         if not known or (model == "builtin" and settings.model != "builtin"):
             raise BadInput(f"--model {model!r} is not known: give {POSSIBLE}")
         if kind in AGENTS and (settings.roles or settings.candidates > 1 or settings.approve):

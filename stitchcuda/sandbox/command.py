@@ -27,8 +27,8 @@ from stitchcuda.sandbox.policy import Launch, Policy
 from stitchcuda.sandbox.protections import NAMES, Protections, disabled_protections, protections_of
 from stitchcuda.sandbox.watch import is_scarce
 
-_LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-_GRACE_S = 10.0                            # beyond the time limit, for the launcher to kill and answer
+LAUNCHER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")))
+GRACE_S = 10.0                             # beyond the time limit, for the launcher to kill and answer
 _PROBE_S = 20.0
 _EXCESSES = ("memory", "disk", "processes")  # reasons why the launcher stops a command
 
@@ -43,7 +43,7 @@ class Finished(NamedTuple):
     timed_out: bool = False
 
 
-class _CommandEnd(NamedTuple):
+class CommandEnd(NamedTuple):
     """How a launcher says that its command ended. `protections`: those in force; None if it ended before it had them."""
 
     code: int
@@ -88,7 +88,7 @@ def run(
     files. `loopback`: its processes may speak TCP with each other, as profilers do. A command that does not exist ends with
     code 127. Raises `Unavailable` if it was stopped because a file system that it writes to is full.
     """
-    visible: list[Path | str] = [*_folders_of_command(command[0], env), *read]
+    visible: list[Path | str] = [*folders_of_command(command[0], env), *read]
     end = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu, loopback=loopback)
     text = end.output.decode("utf-8", "replace")
     if end.reason == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
@@ -154,7 +154,7 @@ def _launch(
     *,
     gpu: bool = False,
     loopback: bool = False,
-) -> _CommandEnd:
+) -> CommandEnd:
     policy = Policy(
         read=tuple(os.fspath(place) for place in (*files.python_folders(), *read)),
         write=tuple(os.fspath(place) for place in write), spawn=True, gpu=gpu, loopback=loopback,
@@ -167,7 +167,7 @@ def _launch(
         bounding.bounds_of(limits or Limits(), address=False), seconds, sorted(disabled_protections()),
     )  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", _LAUNCHER], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        LAUNCHER, env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
@@ -175,11 +175,11 @@ def _launch(
     try:
         process.stdin.write(json.dumps(launch).encode() + b"\n")
         process.stdin.flush()
-        answer, complaint = _communicate(process, seconds + _GRACE_S)
+        answer, complaint = _communicate(process, seconds + GRACE_S)
     except BaseException:
         process.stdin.close()              # the launcher ends everything below it, then itself
         try:
-            process.wait(_GRACE_S)
+            process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             bounding.kill_group(process.pid)
             process.wait()
@@ -188,11 +188,16 @@ def _launch(
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
+    return read_answer(answer, complaint, process.returncode)
+
+
+def read_answer(answer: bytes, complaint: str, code: int) -> CommandEnd:
+    """Reads what a launcher printed before it ended with `code`. Raises `RuntimeError` if that is no answer."""
     head, _, output = answer.partition(b"\n")
     if not head:
-        raise RuntimeError(f"the sandbox's launcher ended with {bounding.signal_name(process.returncode)}: {complaint[-2000:]}")
+        raise RuntimeError(f"the sandbox's launcher ended with {bounding.signal_name(code)}: {complaint[-2000:]}")
     code, reason, took, reported = json.loads(head)
-    return _CommandEnd(code, reason, output, took, protections_of(reported[0]) if reported else None)
+    return CommandEnd(code, reason, output, took, protections_of(reported[0]) if reported else None)
 
 
 def _communicate(process: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, str]:
@@ -215,9 +220,9 @@ def _communicate(process: subprocess.Popen[bytes], seconds: float) -> tuple[byte
     return b"".join(pieces[process.stdout]), b"".join(pieces[process.stderr]).decode("utf-8", "replace")
 
 
-def _folders_of_command(name: str, env: Mapping[str, str] | None) -> list[str]:
+def folders_of_command(name: str, env: Mapping[str, str] | None) -> list[str]:
     """Returns the folders of a command, found and real: `/opt/x` for `/opt/x/bin/cc`, since `lib` lies beside `bin`. Never
-    returns a folder that holds the user's home."""
+    returns a folder that holds the user's home, or `~/.local`, where programs keep keys too."""
     found = shutil.which(name, path=(env or os.environ).get("PATH"))
     if found is None:
         return []
@@ -226,6 +231,6 @@ def _folders_of_command(name: str, env: Mapping[str, str] | None) -> list[str]:
         folder = os.path.dirname(path)
         above = os.path.dirname(folder)
         home = os.path.expanduser("~")
-        whole = os.path.basename(folder) == "bin" and not f"{home}/".startswith(f"{above.rstrip('/')}/")
+        whole = os.path.basename(folder) == "bin" and not f"{home}/.local/".startswith(f"{above.rstrip('/')}/")
         places.append(above if whole else folder)
     return places

@@ -46,7 +46,7 @@ def confine_child(policy: Policy | None, bounds: Bounds, log: ProtectionLog) -> 
         rights = _rights(policy, private="mounts" in log.on, proc="proc" in log.on)
         log.attempt("landlock", lambda: landlock.restrict_files(rights, tcp=loopback))
     kernel.prctl(kernel.DUMPABLE, 1)
-    filter_calls = functools.partial(syscalls.restrict, spawn=policy.spawn, local=policy.gpu, loopback=loopback)
+    filter_calls = functools.partial(syscalls.restrict, spawn=policy.spawn, local=policy.gpu or policy.local, loopback=loopback)
     if log.wants("seccomp") and "privileges" not in log.on:
         # Without "no new privileges" the filter needs a capability, which is dropped next.
         log.attempt("seccomp", filter_calls)

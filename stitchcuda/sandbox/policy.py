@@ -20,6 +20,8 @@ class Policy(NamedTuple):
     spawn: bool = False                    # may start other programs; False: threads only
     gpu: bool = False                      # needs the GPU's device files
     loopback: bool = False                 # its processes may speak TCP with each other, on a network of their own
+    local: bool = False                    # may connect to Unix sockets in the folders that it sees
+    needs: tuple[str, ...] = ()            # short names of protections without which it is not run
 
     @property
     def all_files(self) -> bool:
@@ -40,18 +42,22 @@ class Bounds(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What `sandbox/command.py` tells `sandbox/launcher.py`, as one line of JSON."""
+    """What `sandbox/command.py` or `sandbox/background.py` tells `sandbox/launcher.py`, as one line of JSON."""
 
     command: list[str]
     cwd: str
     environment: dict[str, str]
-    policy: Policy
+    policy: Policy | None                  # None: it is the user's own, and only its bounds hold
     bounds: Bounds
     seconds: float                         # its time limit
     without: list[str]                     # short names of protections to leave out
+    ports: tuple[int, ...] = ()            # of its loopback network, at which its parent answers
+    transcript: str = ""                   # the file that its output is appended to; "": the answer has all of it
+    transcript_bytes: int = 0              # that are written there at most, but for the end of the output
 
 
 def read_launch(line: bytes) -> Launch:
     """Reads such a line."""
     launch = Launch(*json.loads(line))
-    return launch._replace(policy=Policy(*launch.policy), bounds=Bounds(*launch.bounds))
+    policy = None if launch.policy is None else Policy(*launch.policy)
+    return launch._replace(policy=policy, bounds=Bounds(*launch.bounds))

@@ -66,6 +66,30 @@ class Output:
         self.dropped += count
 
 
+class LoggedOutput(Output):
+    """Keeps the last `tail` bytes of a stream, and appends the first `most` bytes to a file as they come."""
+
+    def __init__(self, path: str, most: int, tail: int) -> None:
+        super().__init__(0, tail)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._room = max(0, most - os.fstat(self._file).st_size)
+        self._beyond = 0                   # bytes that did not fit
+
+    def add(self, chunk: bytes) -> None:
+        super().add(chunk)
+        _write_all(self._file, chunk[: self._room])
+        self._beyond += max(0, len(chunk) - self._room)
+        self._room = max(0, self._room - len(chunk))
+
+    def close(self) -> None:
+        """Appends the end of the stream, if there was no room for all of it."""
+        if self._beyond:
+            end = self.kept()[-self._beyond :]
+            note = f"\n... {self._beyond - len(end)} bytes of output dropped ...\n".encode()
+            _write_all(self._file, note + end)
+        os.close(self._file)
+
+
 class _Orphaned(Exception):
     pass
 
@@ -76,7 +100,8 @@ _ENDING = (signal.SIGTERM,)
 class Supervisor:
     """Runs one child. `policy`: None if the child is trusted. `without`: protections to leave out, by short name. `control`: a
     descriptor whose closing ends the child; `read_control` reads a message from it and returns a reason to end, or "".
-    `report`: gets the protections in force once the child has them. `seconds`: its time limit."""
+    `entered`: is called in the child's namespaces, before there is a child, with the short names of those in force. `report`:
+    gets the protections in force once the child has them. `seconds`: its time limit."""
 
     def __init__(
         self,
@@ -86,6 +111,7 @@ class Supervisor:
         without: frozenset[str],
         control: int,
         read_control: Callable[[], str] = lambda: "asked",
+        entered: Callable[[Sequence[str]], None] = lambda names: None,
         report: Callable[[Protections], None] = lambda protections: None,
         output: Output | None = None,
         seconds: float | None = None,
@@ -95,6 +121,7 @@ class Supervisor:
         self._log = ProtectionLog(without)
         self._control = control
         self._read_control = read_control
+        self._entered = entered
         self._report = report
         self.output = output or Output(0, 1 << 16)
         self._seconds = seconds
@@ -109,6 +136,7 @@ class Supervisor:
         kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGTERM)
         watch = Watch(self._bounds, files.writable(self._policy) if self._policy and not self._policy.all_files else ())
         enforce.prepare_supervisor(self._policy, self._log)
+        self._entered(self._log.on)
         keeper = namespaces.start_keeper(self._log)
         printed, its_output = os.pipe2(os.O_CLOEXEC)
         status, its_status = os.pipe2(os.O_CLOEXEC)
@@ -242,6 +270,8 @@ def _become_child(
             log.deny("watch", "")
         os.write(status, json.dumps(log.found()).encode())
         os.close(status)
+        if policy is not None and (lacking := [name for name in policy.needs if name not in log.on]):
+            raise PermissionError(f"this machine denies {', '.join(NAMES[name] for name in lacking)}")
         become()
     except BaseException as error:         # whatever failed, this fork must not go on as if it were its parent
         os.write(2, f"the sandbox could not be entered: {error}\n".encode())
@@ -256,6 +286,11 @@ def close_others(keep: set[int]) -> None:
         os.closerange(last, descriptor)
         last = max(last, descriptor + 1)
     os.closerange(last, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _ignore_sigterm() -> None:

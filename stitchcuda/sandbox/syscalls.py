@@ -65,7 +65,8 @@ def restrict(*, spawn: bool, local: bool, loopback: bool = False) -> None:
     """Puts the filter in force for this process and all it starts. Needs "no new privileges" or CAP_SYS_ADMIN.
 
     `spawn`: processes may be started. `local`: AF_UNIX sockets may be made, which CUDA's driver needs; in its own network
-    namespace and file system a child finds nobody to connect to. `loopback`: internet sockets may be made too.
+    namespace and file system a child finds only those to connect to that lie in folders it was given. `loopback`: internet
+    sockets may be made too.
     """
     families = (*((_AF_UNIX,) if local else ()), *(_AF_INETS if loopback else ()))
     program = assemble(spawn=spawn, families=families, pid=os.getpid())

@@ -43,6 +43,12 @@ def _open_agent(settings: Settings, folder: Path, root: Path, chat: MeteredChat 
         from stitchcuda.engineers.agents.react_agent import ReactAgent
 
         return ReactAgent(settings.model, chat, folder, settings)
+    if kind == "agent":
+        from stitchcuda.engineers.agents.agent_command import read_agent_command
+        from stitchcuda.engineers.agents.command_agent import CommandAgent
+        from stitchcuda.engineers.agents.workbench import Workbench
+
+        return CommandAgent(read_agent_command(settings, root), Workbench(folder / "workbench"), folder)
     raise BadInput(f"--model {settings.model!r} is not known")
 
 
