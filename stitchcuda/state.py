@@ -256,6 +256,7 @@ class CallStep(Record):
     who: Literal["own", "vendor", "framework"]
     name: str                              # of the function or operator (simulator), of the kernel (GPU)
     tensors: str = ""                      # own: those that it is given; else those that it makes (simulator)
+    line: str = ""                         # that called torch's operator, such as "model_new.py line 7" (simulator)
     times: int = 1                         # in a row
     amount: int                            # of all of these: bytes moved (simulator), ns of device time (GPU)
     each: tuple[int, ...] = ()             # the amount of each of several in a row; () in old records

@@ -9,11 +9,23 @@ Where to look next: `state.py` (Evidence), `engineers/prompt.py` (shows this tex
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.program_excerpts import changed_files
-from stitchcuda.state import BuildResult, CheckResult, Evidence, KernelUsage, OutputError, ProfileResult, Tier, TimingResult
+from stitchcuda.state import (
+    BuildResult,
+    CheckResult,
+    Evidence,
+    KernelUsage,
+    OutputError,
+    ProfileResult,
+    Settings,
+    Tier,
+    TimingResult,
+)
+from stitchcuda.verify.policy import policy_reasons
 
 HEADERS = (".cuh", ".h", ".hpp")
 RACE_ACCESSES = 500_000  # of a kernel in a call, among which the simulator looks for races (kMost in its access_check.h)
@@ -87,6 +99,14 @@ def describe_check(check: CheckResult) -> str:
         lines.append("Two runs on the same inputs differ: it is not deterministic.")
     unchecked = (*check.notes, *describe_unchecked(check.tier)) if check.ok else check.notes
     return "\n".join([*lines, *(f"- not checked: {note}" for note in unchecked)])
+
+
+def describe_strictness(settings: Settings, check: CheckResult) -> str:
+    """Returns a line that says what policy `strict` will refuse in a program that is correct so far; "" if nothing."""
+    if settings.policy != "strict" or not check.ok:
+        return ""
+    reasons, _ = policy_reasons(Path(), "strict", check)
+    return "".join(f"\n- not yet as the policy asks: {reason}" for reason in reasons)
 
 
 def describe_unchecked(tier: Tier, *, sanitized: bool = False) -> tuple[str, ...]:

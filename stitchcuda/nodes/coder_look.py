@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files, Looked
-from stitchcuda.engineers.diagnosis import describe_build, describe_check, describe_timing
+from stitchcuda.engineers.diagnosis import describe_build, describe_check, describe_strictness, describe_timing
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import search_for_coder
 from stitchcuda.state import Attempt, CheckResult, Evidence, ProfileResult, State
@@ -41,7 +41,7 @@ class ProgramLook:
         if isinstance(found, str):
             return Looked(False, found)
         built = f"{describe_build(self._context.tools.build(folder))}\n" if self._context.engineers.agent else ""
-        return Looked(found.ok, f"{built}{describe_check(found)}")
+        return Looked(found.ok, f"{built}{describe_check(found)}{describe_strictness(self._context.settings, found)}")
 
     def bench(self, kernel: str, files: Files) -> Looked:
         folder = self._folder(files)

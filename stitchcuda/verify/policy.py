@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections import Counter
 from pathlib import Path
 
 from stitchcuda.compiler.syntax import parse_module
@@ -22,6 +23,7 @@ HOST_BYTES = 1024                          # device memory that the host may tou
 HOST_SHARE = 0.01                          # or so much of what the reference moves
 EXCHANGED = 0.8                            # if other library kernels do more of the replaced work, a gain is needed
 BESIDE = 0.5                               # the most time of such kernels beside a small share, in times of own kernels
+_NAMED = 3                                 # operators that a reason names
 FRAMEWORK_SHARE = 0.02                     # "strict": copies and fills around the kernels are allowed
 
 
@@ -86,9 +88,18 @@ def _strict(check: CheckResult) -> tuple[str, ...]:
         return ()
     lent = f", {check.vendor_by_torch:.0%} in libraries' kernels that torch calls" if check.vendor_by_torch else ""
     return (
-        f"policy strict: {framework:.0%} of the work is in framework operators{lent}: write kernels for it, or call cuBLASLt "
-        "and cuDNN from the program's own C++",
+        f"policy strict: {framework:.0%} of the work is in framework operators{lent}{_largest(check)}: write kernels for it, "
+        "or call cuBLASLt and cuDNN from the program's own C++",
     )
+
+
+def _largest(check: CheckResult) -> str:
+    """Names the operators (on a GPU their kernels) that do most of what torch does, with their lines; "" if none is known."""
+    amounts: Counter[str] = Counter()
+    for step in check.steps:
+        if step.who == "framework" or (step.who == "vendor" and check.vendor_by_torch):
+            amounts[f"{step.name} in {step.line}" if step.line else step.name] += step.amount
+    return f" ({', '.join(name for name, _ in amounts.most_common(_NAMED))})" if amounts else ""
 
 
 def _short(check: CheckResult, timing: TimingResult | None) -> str:

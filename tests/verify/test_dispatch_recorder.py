@@ -121,7 +121,7 @@ def test_what_was_counted_is_in_the_recording() -> None:
     assert witness.noted["vendor"] == {"mm": 3 * 256}
     assert witness.noted["framework"]["relu"] == 2 * 256
     assert witness.steps[:2] == [
-        ("vendor", "mm", 3 * 256, "[8, 8] float32"), ("framework", "relu", 2 * 256, "[8, 8] float32"),
+        ("vendor", "mm", 3 * 256, "[8, 8] float32", ""), ("framework", "relu", 2 * 256, "[8, 8] float32", ""),
     ]  # fmt: skip
     assert (witness.total("read"), witness.total("replay"), witness.total("other")) == (4, 1, 0)
     assert not [name for name, value in vars(ByteTraffic()).items() if isinstance(value, int) and not isinstance(value, bool)]

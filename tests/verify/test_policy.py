@@ -145,4 +145,6 @@ def test_strict_refuses_linear_called_from_torch(tmp_path: Path) -> None:
     found = verify(*given, target="sim", policy="strict", cache=tmp_path / "cache", seeds=2)
     assert not found.accepted
     assert found.shares.framework == 0.0 < found.shares.vendor
+    line = 1 + next(number for number, text in enumerate(model.splitlines()) if "self.linear(x)" in text)
     assert "of the work is in framework operators" in found.reasons[0]
+    assert f"(addmm in model_new.py line {line})" in found.reasons[0]

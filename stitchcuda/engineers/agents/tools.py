@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from stitchcuda.compiler.printing.manifest import manifest_with_task, with_digests
 from stitchcuda.engineers import Assignment, Brief, Draft, Files, Looked
-from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.diagnosis import describe_evidence, describe_strictness
 from stitchcuda.errors import StitchError
 from stitchcuda.state import Attempt
 
@@ -221,7 +221,8 @@ def describe_verdict(assignment: Assignment) -> ToolAnswer:
     lines = [_verdict(attempt)]
     if evidence is not None:
         skipped = {name: None for name in ("system", "kernels") if getattr(evidence, name) and getattr(evidence, name).skipped}
-        lines.append(describe_evidence(evidence.model_copy(update=skipped)))
+        strictness = describe_strictness(assignment.brief.settings, evidence.check) if evidence.check else ""
+        lines.append(describe_evidence(evidence.model_copy(update=skipped)) + strictness)
     lines.append(describe_status(assignment))
     return ToolAnswer(0 if attempt.kept else 1, "\n".join(lines))
 

@@ -247,12 +247,14 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
 
 
 class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
-    """Also notes the bytes of each operator: kind "vendor" or "framework" with the operator's name, "copy" with both addresses
-    for a copy that converts nothing, "read" for bytes that the host reads."""
+    """Also notes the bytes of each operator: kind "vendor" or "framework" with the operator's name and the line in `folder`
+    that called it, "copy" with both addresses for a copy that converts nothing, "read" for bytes that the host reads."""
 
-    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], object] = note) -> None:
+    def __init__(
+        self, *, inverted: bool = False, folder: str = "", note: Callable[[str, int, str], object] = note
+    ) -> None:
         super().__init__(inverted=inverted)
-        self._note = note
+        self._note, self._folder = note, folder
         loaded_runtime.take_bytes()        # resets the counter: what was counted belongs to earlier calls
 
     def __torch_dispatch__(
@@ -279,7 +281,8 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         if name in _COPIES and (ends := _plain_copy([*returned, *given])):
             self._note("copy", moved, f"{name} {ends}")  # counts as framework unless it copies into or out of a CUDA graph
         else:
-            self._note("vendor" if is_vendor(name) else "framework", moved, f"{name} {layouts(returned)}")
+            what = f"{name} {layouts(returned)}\t{_calling_line(self._folder)}"
+            self._note("vendor" if is_vendor(name) else "framework", moved, what)
         if name == "_local_scalar_dense":
             self._note("read", given[0].element_size(), name)
         elif func._schema.is_mutable:
@@ -287,6 +290,14 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             outside = [tensor for tensor in strided if loaded_runtime.is_host_memory(tensor.data_ptr())]
             self._note("read", sum(map(extent_bytes, outside)), name)
         return result
+
+
+def _calling_line(folder: str) -> str:
+    """The innermost line of a file in `folder` that is being run, such as "model_new.py line 7"; "" if there is none."""
+    frame: FrameType | None = sys._getframe(2) if folder else None
+    while frame is not None and not frame.f_code.co_filename.startswith(folder):
+        frame = frame.f_back
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name} line {frame.f_lineno}"
 
 
 def layouts(tensors: Iterable[torch.Tensor]) -> str:

@@ -236,7 +236,7 @@ def summarize(recorded: DeviceRecording, own: Iterable[str], *, calls_vendors: b
         replays=recorded.replays if replayed and 2 * replayed >= elsewhere - copied else 0,
         late=recorded.late,
         again=sum(launches.values()) if again is None else sum(classify(name, own) == "own" for name in again),
-        steps=[(classify(name, own), short_name(name), took, "") for (name, *_), took in steps],
+        steps=[(classify(name, own), short_name(name), took, "", "") for (name, *_), took in steps],
     )
 
 

@@ -177,9 +177,10 @@ class DispatchRecorder:
             if sort in _IN_ORDER:
                 self._notes.append((sort, moved, what))
             if sort in _STEPS:
+                what, _, line = what.partition("\t")
                 name, _, layouts = what.partition(" ")
                 who = _STEPS[sort]
-                self.steps.append((who, name, moved, "" if sort == "copy" else layouts))
+                self.steps.append((who, name, moved, "" if sort == "copy" else layouts, line))
                 self._add(who, moved, name)
             else:
                 self._add(sort, moved, what)

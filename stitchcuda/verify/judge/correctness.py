@@ -152,10 +152,10 @@ def _shares(work: CallWork) -> dict[str, Any]:
 def _steps(reported: Sequence[Step]) -> tuple[CallStep, ...]:
     """The steps of a call, equal ones in a row as one. Their texts come from the program's worker: each is one short line."""
     steps: list[CallStep] = []
-    for who, name, amount, tensors in reported[:MOST_STEPS]:
-        step = CallStep(who=who, name=_one_line(name), tensors=_one_line(tensors), amount=amount)
+    for who, name, amount, tensors, line in reported[:MOST_STEPS]:
+        step = CallStep(who=who, name=_one_line(name), tensors=_one_line(tensors), amount=amount, line=_one_line(line))
         last = steps[-1] if steps else None
-        if last and (last.who, last.name, last.tensors) == (step.who, step.name, step.tensors):
+        if last and (last.who, last.name, last.tensors, last.line) == (step.who, step.name, step.tensors, step.line):
             each = (*(last.each or (last.amount,)), amount)
             steps[-1] = last.model_copy(update={"times": last.times + 1, "amount": last.amount + amount, "each": each})
         else:

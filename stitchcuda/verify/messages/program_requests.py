@@ -25,8 +25,9 @@ Row = tuple[str, Count, Count, Annotated[int, Field(strict=True)]]
 """Something that the device did: name, start in ns, duration in ns, stream."""
 
 
-Step = tuple[Literal["own", "vendor", "framework"], str, Count, str]
-"""Something that a call ran: whose it is, its name, bytes that it moved (simulator) or ns (GPU), tensors that it was given."""
+Step = tuple[Literal["own", "vendor", "framework"], str, Count, str, str]
+"""Something that a call ran: whose it is, its name, bytes that it moved (simulator) or ns (GPU), tensors that it was given, the
+program's line that called it ("model_new.py line 7"; "" where that is not known)."""
 
 Caught = tuple[str, str]
 """A failure that the program caught: the function that it called, and the error's first line."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -111,7 +112,8 @@ class ProgramCalls:
             harmless = self._calls > 2 and secrets.randbelow(2)
             poison_as(secrets.choice((*HARMLESS, *ORDINARY, *ORDINARY)) if harmless else "nan")
         inverted = not request.same_addresses
-        traffic: Poison = ByteTraffic(inverted=inverted) if self.target == "sim" else Poison(inverted=inverted)
+        simulated = self.target == "sim"
+        traffic: Poison = ByteTraffic(inverted=inverted, folder=_folder(program)) if simulated else Poison(inverted=inverted)
         if self.target == "cuda":
             poison_cached()
         launched, touched = loaded_runtime.launches(), loaded_runtime.host_bytes()
@@ -353,6 +355,12 @@ def _free_descriptor() -> int:
     found = os.open(os.devnull, os.O_RDONLY)
     os.close(found)
     return found
+
+
+def _folder(program: torch.nn.Module) -> str:
+    """The folder of the file that defines the program; "" if that is not known."""
+    file = getattr(sys.modules.get(type(program).__module__), "__file__", None)
+    return os.path.dirname(file) + os.sep if isinstance(file, str) else ""
 
 
 def _intrusions(traffic: Poison) -> list[str]:
