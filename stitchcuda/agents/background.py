@@ -58,10 +58,13 @@ def open_workbench(
         record = open_record(home, reference, None, name=None, device=device, settings={**settings, "model": model})
     else:
         _check(home, record, reference, folder)
-    owner = home.store.owner(record.name)
-    if owner:
+    if owner := home.store.owner(record.name):
         tell(f"session {record.name} is served by {owner} already")
-        return OpenWorkbench(folder, record.name, _pid(owner), home.option)
+    while owner:                           # its folder may not be ready yet
+        if (folder / HIDDEN / "socket").exists():
+            return OpenWorkbench(folder, record.name, _pid(owner), home.option)
+        time.sleep(_POLL_S)
+        owner = home.store.owner(record.name)
     return OpenWorkbench(folder, record.name, _start(home, record.name, folder, tell), home.option)
 
 
