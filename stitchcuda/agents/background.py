@@ -85,7 +85,8 @@ def _check(home: Workspace, record: SessionRecord, reference: Path, folder: Path
     if not same:
         raise BadInput(f"{folder} is the workbench of session {record.name}, for another reference: give another folder")
     if Session(home, record).status in ("done", "nothing_to_do"):
-        raise BadInput(f"session {record.name} of this workbench has ended: give another folder")
+        told = f"`stitchcuda show {record.name}{home.option}` says what became of it"
+        raise BadInput(f"session {record.name} of this workbench has ended ({told}): give another folder")
 
 
 def _start(home: Workspace, name: str, folder: Path, tell: Callable[[str], None]) -> int:
