@@ -24,6 +24,7 @@ import pytest
 import typer
 
 from stitchcuda import remedies
+from stitchcuda.agents import mcp_serving
 from stitchcuda.cli.app import app
 from stitchcuda.cli.model_flags import choose_model
 from stitchcuda.engineers.prices import price_of
@@ -69,7 +70,7 @@ def found(pattern: str, given: list[str]) -> set[str]:
 # ---- commands of ours
 
 COMMANDS = {                               # as messages name them, with arguments that make them whole
-    "agent workbench": "REF DIR",
+    "agent skill": "--into DIR", "agent workbench": "REF DIR",
     "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
     "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
@@ -130,7 +131,8 @@ OURS = {
     "--candidates": "optimize",
     "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
     "--edit": "resume", "--form": "train data", "--goal": "optimize", "--gpu-memory-gb": "verify", "--held-out": "train data",
-    "--help": "optimize", "--host": "train reward serve", "--ids": "bench run", "--json": "profile",
+    "--help": "optimize", "--host": "train reward serve", "--http": "agent mcp", "--ids": "bench run", "--into": "agent skill",
+    "--json": "profile",
     "--judge": "train reward score", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
@@ -201,6 +203,7 @@ VARIABLES: dict[str, Shown] = {
     "OPENAI_API_KEY": lambda path: choose_model(None, None)[0].startswith("openai:"),
     "STITCHCUDA_CHECKPOINT": refused,
     "STITCHCUDA_DOCS": lambda path: index_store.home() == path,
+    "STITCHCUDA_MCP_TOKEN": lambda path: mcp_serving._token(None) == (str(path), False),
     "STITCHCUDA_MEMORY": lambda path: location(path.parent) == str(path),
     "STITCHCUDA_PRICES": prices_are,
     "STITCHCUDA_REWARD_URL": lambda path: client_for(None, None, 1.0).url == str(path),
@@ -240,7 +243,7 @@ REQUIREMENTS = {                           # as pip is given them, and the extra
     "apache-tvm-ffi[cpp]": "dependencies", "torch>=2.8": "dependencies",
     "nvidia-cuda-nvdisasm": "toolkit", "nvidia-cuda-cuobjdump": "toolkit",
 }  # fmt: skip
-EXTRAS = {"bench", "docs", "documents", "openenv", "postgres", "profile", "service", "toolkit", "training"}
+EXTRAS = {"agents", "bench", "docs", "documents", "openenv", "postgres", "profile", "service", "toolkit", "training"}
 
 
 def called(name: str) -> set[str]:

@@ -58,10 +58,13 @@ def open_workbench(
         record = open_record(home, reference, None, name=None, device=device, settings={**settings, "model": model})
     else:
         _check(home, record, reference, folder)
-    owner = home.store.owner(record.name)
-    if owner:
+    if owner := home.store.owner(record.name):
         tell(f"session {record.name} is served by {owner} already")
-        return OpenWorkbench(folder, record.name, _pid(owner), home.option)
+    while owner:                           # its folder may not be ready yet
+        if (folder / HIDDEN / "socket").exists():
+            return OpenWorkbench(folder, record.name, _pid(owner), home.option)
+        time.sleep(_POLL_S)
+        owner = home.store.owner(record.name)
     return OpenWorkbench(folder, record.name, _start(home, record.name, folder, tell), home.option)
 
 
@@ -82,7 +85,8 @@ def _check(home: Workspace, record: SessionRecord, reference: Path, folder: Path
     if not same:
         raise BadInput(f"{folder} is the workbench of session {record.name}, for another reference: give another folder")
     if Session(home, record).status in ("done", "nothing_to_do"):
-        raise BadInput(f"session {record.name} of this workbench has ended: give another folder")
+        told = f"`stitchcuda show {record.name}{home.option}` says what became of it"
+        raise BadInput(f"session {record.name} of this workbench has ended ({told}): give another folder")
 
 
 def _start(home: Workspace, name: str, folder: Path, tell: Callable[[str], None]) -> int:

@@ -1,8 +1,10 @@
-"""`stitchcuda agent`: workbenches for coding agents. A workbench's session runs in a process of its own, in the background.
+"""`stitchcuda agent`: for coding agents. Workbenches, an MCP server that opens them, and a skill that says how to use them.
 
-`--json` prints one JSON object on stdout; lines of progress go to stderr. Exit code 0: its commands are answered.
+A workbench's session runs in a process of its own, in the background. `--json` prints one JSON object on stdout; lines of
+progress go to stderr. Exit code 0 of `workbench`: its commands are answered.
 
-Where to look next: `agents/background.py` (what is called), `engineers/agents/workbench.py` (what a workbench is).
+Where to look next: `agents/background.py`, `agents/mcp_serving.py`, `agents/skill_folder.py` (what is called),
+`engineers/agents/workbench.py` (what a workbench is).
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ import typer
 from stitchcuda.cli.console import FORM, AsJson, Debug, Place, report_errors
 from stitchcuda.cli.options import ATTEMPTS, Device, EffortOption, GpuMemory, Minutes, PolicyOption, PrecisionOption
 
-app = typer.Typer(**FORM, help="Workbenches for coding agents.")
+FromScratch = Annotated[
+    bool, typer.Option("--from-scratch", help="Start from the reference, not from the built-in engineer's program.")
+]
+
+app = typer.Typer(**FORM, help="Workbenches, an MCP server and a skill for coding agents.")
 
 
 @app.callback()
 def group() -> None:
-    """Workbenches for coding agents."""
+    """Workbenches, an MCP server and a skill for coding agents."""
 
 
 @app.command()
@@ -32,9 +38,7 @@ def workbench(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or a workbench to go on with.")],
     device: Device = "auto", workspace: Place = None,
     policy: PolicyOption = "stitched", precision: PrecisionOption = "reference", effort: EffortOption = "medium",
-    from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="Start from the reference, not from the built-in engineer's program.")
-    ] = False,
+    from_scratch: FromScratch = False,
     max_attempts: Annotated[int, ATTEMPTS] = 30, max_minutes: Minutes = None, gpu_memory_gb: GpuMemory = None,
     as_json: AsJson = False, debug: Debug = False,
 ) -> None:  # fmt: skip
@@ -42,7 +46,7 @@ def workbench(
     from stitchcuda.agents.background import open_workbench
 
     ready = open_workbench(
-        reference, folder, workspace=workspace, device=device, tell=lambda line: print(line, file=sys.stderr, flush=True),
+        reference, folder, workspace=workspace, device=device, tell=_tell,
         settings={
             "policy": policy, "precision": precision, "effort": effort, "from_scratch": from_scratch,
             "max_attempts": max_attempts, "max_minutes": max_minutes, "gpu_memory_gb": gpu_memory_gb,
@@ -56,3 +60,50 @@ def workbench(
     print("next:      start a coding agent in that folder; SKILL.md says how to work there")
     print(f"next:      stitchcuda show {ready.session}{ready.option}   (what it has done so far)")
     print("end:       ./submit --done in the folder")
+
+
+@app.command()
+@report_errors(interrupted="stopped: the workbenches' sessions go on")
+def mcp(
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="References and workbenches are in it. Default: this folder.")
+    ] = None,
+    http: Annotated[
+        int | None,
+        typer.Option("--http", metavar="PORT", min=0, max=65535, help="HTTP on 127.0.0.1, not stdin and stdout; 0: any port."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="HTTP's token. Default: STITCHCUDA_MCP_TOKEN, else a new one."),
+    ] = None,
+    device: Device = "auto", workspace: Place = None,
+    policy: PolicyOption = "stitched", precision: PrecisionOption = "reference", effort: EffortOption = "medium",
+    from_scratch: FromScratch = False, max_attempts: Annotated[int, ATTEMPTS] = 30, max_minutes: Minutes = None,
+    gpu_memory_gb: GpuMemory = None, debug: Debug = False,
+) -> None:  # fmt: skip
+    """Serves the tools of workbenches to MCP clients: over stdin and stdout, or over HTTP (docs/agents.md)."""
+    from stitchcuda.agents.mcp_serving import serve
+    from stitchcuda.agents.openings import Openings
+
+    openings = Openings(workspace=workspace, device=device, settings={
+        "policy": policy, "precision": precision, "effort": effort, "from_scratch": from_scratch,
+        "max_attempts": max_attempts, "max_minutes": max_minutes, "gpu_memory_gb": gpu_memory_gb,
+    })  # fmt: skip
+    serve(root or Path.cwd(), openings, port=http, token_file=token_file, tell=_tell)
+
+
+@app.command()
+@report_errors()
+def skill(
+    into: Annotated[Path, typer.Option("--into", metavar="DIR", help="A folder of skills, such as .claude/skills.")],
+    debug: Debug = False,
+) -> None:
+    """Writes the skill `stitchcuda` for coding agents, and prints the text for AGENTS.md."""
+    from stitchcuda.agents.skill_folder import AGENTS_TEXT, write_skill
+
+    print(f"skill: {write_skill(into)}")
+    print(f"for AGENTS.md, if your agents read no skills:\n\n{AGENTS_TEXT}")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

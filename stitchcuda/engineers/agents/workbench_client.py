@@ -15,6 +15,7 @@ USAGE = {
     "check": "./check", "bench": "./bench [KERNEL]", "profile": "./profile [WORD]", "docs": "./docs QUERY",
     "submit": "./submit [-m NOTE] [--done]", "status": "./status",
 }  # fmt: skip
+SUFFIXES = (".py", ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")  # of a program's files; others are left where they are
 HERE = Path(__file__).resolve().parent     # .stitchcuda, in the workbench
 
 
@@ -46,7 +47,7 @@ def main(tool: str, words: list[str]) -> int:
 def read_program(folder: Path) -> dict[str, str]:
     """Returns model_new.py and what is below kernels/, without files that editors and Python leave behind."""
     paths = [folder / "model_new.py", *sorted((folder / "kernels").rglob("*"))]
-    kept = [path for path in paths if path.is_file() and path.suffix in (".py", ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")]
+    kept = [path for path in paths if path.is_file() and path.suffix in SUFFIXES]
     return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in kept}
 
 

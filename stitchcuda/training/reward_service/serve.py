@@ -13,6 +13,7 @@ from stitchcuda import remedies
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import Settings, Target
+from stitchcuda.store.token_file import read_token
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.tools.device.nvidia_smi import visible_gpus
 from stitchcuda.training.reward_service.job_store import JobStore
@@ -38,7 +39,7 @@ def serve(
         from stitchcuda.training.reward_service.app import MOST_CONNECTIONS, RewardService, app
     except ImportError as error:
         raise Unavailable(f"the reward service needs uvicorn and Starlette: {remedies.extra('service')}") from error
-    token = _token(token_file)
+    token = read_token(token_file) if token_file else None
     if host not in _HERE and token is None:
         raise BadInput(f"the address {host} may be reached from elsewhere: give --token-file, or leave --host out")
     known = read_tasks(tasks)
@@ -78,15 +79,3 @@ def environment_of(target: Target) -> str:
     device = f"{facts.name}, driver {facts.driver}" if target == "cuda" else "simulator"
     torch = facts.torch or importlib.metadata.version("torch")
     return f"{device}, torch {torch}, stitchcuda {VERSION}, {settings.policy}, {settings.precision}"
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the token in {file} cannot be read ({error}): give a text file with the token alone") from error
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise BadInput(f"{file} holds no token: give a text file with one line, of letters, digits and signs without spaces")
-    return token
