@@ -24,9 +24,9 @@ from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Policy, Precision
 
 PRECISIONS: dict[Precision, str] = {
-    "reference": "the reference's own dtypes outside; inside whatever leaves an error against float64 of at most 10 times the "
-    "reference's own. Where that is fp32's, plain TF32 or half products leave about 2^-11 and fail, split products (three fp16 "
-    "terms) pass",
+    "reference": "outputs have the reference's dtypes; inside, anything is allowed whose error against float64 is at most 10 "
+    "times the reference's own. Where the reference computes in fp32, plain TF32 and half products leave about 2^-11 and fail, "
+    "split products (three fp16 terms) pass",
     "tf32": "TF32 matrix products are allowed",
     "fp16": "fp16 is allowed inside",
     "bf16": "bf16 is allowed inside",

@@ -271,7 +271,8 @@ def on_the_simulator(folder: Path, answer: Turns) -> Session:
 def test_strict_refuses_operators_of_torch(tmp_path: Path) -> None:
     session = on_the_simulator(tmp_path, Turns([turn(submit("as it is")), FINISH]))
     assert not session.outcome().accepted
-    assert re.search(r"policy strict: \d+% of the work is in framework operators", notes(session)), notes(session)
+    told = r"policy strict: \d+% of the work is in framework operators \(\w+ in model_new\.py line \d+"
+    assert re.search(told, notes(session)), notes(session)
 
 
 @pytest.mark.more
