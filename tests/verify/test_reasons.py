@@ -213,7 +213,7 @@ def test_the_last_error_of_a_gpu(code: int, text: bytes, said: str, monkeypatch:
 
 
 def test_kinds_of_inputs_are_described() -> None:
-    assert variants.describe("patchwork").startswith("inputs with rows of several kinds: large, small, negative, sparse, ")
+    assert variants.describe("patchwork").startswith("inputs with rows of several kinds (large, small, negative, sparse, ")
     assert variants.describe("sorted, masks as given") == "inputs whose rows are sorted, masks as given"
     assert variants.describe("negative" + variants.BEYOND).endswith("of one value, outside of the range of get_inputs()")
     for variant in (*variants.VALUES, *variants.SMALL, *variants.LIKE_ANOTHER):

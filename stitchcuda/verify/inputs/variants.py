@@ -73,8 +73,8 @@ _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse
 _MEANINGS: dict[str, str] = {
     "exchanged": "inputs seen before in which a few elements have exchanged places",
     "touched": "inputs seen before of which a few elements are changed",
-    "patchwork": "inputs with rows of several kinds: large, small, negative, sparse, sorted, uniform, zero, tied, or with an "
-    "outlier; with NaN or infinities where the reference looks for them",
+    "patchwork": "inputs with rows of several kinds (large, small, negative, sparse, sorted, uniform, zero, tied, with an "
+    "outlier, with NaN and infinities where the reference looks for them)",
     "scaled up": "inputs with large values",
     "scaled down": "inputs with small values, some of the rows of one value",
     "negative": "inputs whose values are negative and small, some of the rows of one value",
