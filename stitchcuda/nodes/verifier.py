@@ -58,7 +58,8 @@ def _nothing_written(rules: Rules, state: State, context: Context, work: Work) -
         text = f"{what}: {work.unusable}" + ("" if again else f"; the task is dropped after {count} such steps")
         update: State = {"unusable": count if again else 0, "notes": context.note(state, text)}
         return take_route(rules, state, context, "code" if again else "next_task", update)
-    text = f"{what}: {who} has nothing new to offer: {work.exhausted}"
+    by_itself = context.engineers.agent is not None and state.get("stage") != "start"
+    text = f"{what}: {work.exhausted if by_itself else f'{who} has nothing new to offer: {work.exhausted}'}"
     return take_route(rules, state, context, "next_task", {"notes": context.note(state, text)})
 
 
