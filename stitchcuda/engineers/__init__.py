@@ -109,7 +109,7 @@ class Assignment:
     last: Draft | None = None            # the previous draft of this task
     evidence: Evidence | None = None     # the tools' results for `last`
     review: Review | None = None         # the review of `last`
-    newest: Evidence | None = None       # of the session's last attempt, at whatever task
+    evidences: tuple[Evidence, ...] = () # of all attempts in `brief.history`, where an agent works
     earlier: tuple[tuple[Attempt, Review], ...] = ()  # all attempts at this task, oldest first
     docs: str = ""                       # documentation found for this task
     about: str = ""                      # the attempt's id: part of the ids of the model calls made for it

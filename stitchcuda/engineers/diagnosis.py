@@ -31,11 +31,12 @@ HEADERS = (".cuh", ".h", ".hpp")
 RACE_ACCESSES = 500_000  # of a kernel in a call, among which the simulator looks for races (kMost in its access_check.h)
 
 
-def describe_evidence(evidence: Evidence) -> str:
-    """Returns the results of all tools, in the order in which they ran, one finding a line."""
+def describe_evidence(evidence: Evidence, *, limits: bool = True) -> str:
+    """Returns the results of all tools, in the order in which they ran, one finding a line. `limits`: with what a check of its
+    tier never looks for."""
     parts = [describe_build(evidence.build)]
     if evidence.check is not None:
-        parts.append(describe_check(evidence.check))
+        parts.append(describe_check(evidence.check, limits=limits))
     if evidence.timing is not None:
         parts.append(describe_timing(evidence.timing))
     parts += [_profile(profile) for profile in (evidence.system, evidence.kernels) if profile is not None]
@@ -78,8 +79,9 @@ def describe_build(build: BuildResult) -> str:
     return "\n".join([*lines, *(f"- {note}" for note in build.notes)])
 
 
-def describe_check(check: CheckResult) -> str:
-    """Returns a check as text: correct or not, why, each output with its error, shares of the work."""
+def describe_check(check: CheckResult, *, limits: bool = True) -> str:
+    """Returns a check as text: correct or not, why, each output with its error, shares of the work. `limits`: with what a check
+    of its tier never looks for."""
     where = "on the CPU simulator" if check.tier == "simulated" else "on the GPU"
     if check.tier == "compiled":
         where = "(nothing ran)"
@@ -97,8 +99,9 @@ def describe_check(check: CheckResult) -> str:
         lines.append(f"{shares}." if first else f"{shares}; {counted(check.launches, 'own launch')} a call.")
     if check.deterministic is False:
         lines.append("Two runs on the same inputs differ: it is not deterministic.")
-    unchecked = (*check.notes, *describe_unchecked(check.tier)) if check.ok else check.notes
-    return "\n".join([*lines, *(f"- not checked: {note}" for note in unchecked)])
+    unchecked = (*check.notes, *describe_unchecked(check.tier)) if check.ok and limits else check.notes
+    lines += [f"- {note}" if note.startswith("limited: ") else f"- not checked: {note}" for note in unchecked]
+    return "\n".join(lines)
 
 
 def describe_strictness(settings: Settings, check: CheckResult) -> str:
@@ -111,7 +114,7 @@ def describe_strictness(settings: Settings, check: CheckResult) -> str:
 
 def describe_unchecked(tier: Tier, *, sanitized: bool = False) -> tuple[str, ...]:
     """Returns what a check of this tier never looks for, a sentence each. `sanitized`: compute-sanitizer ran as well."""
-    shapes = "inputs of other shapes or dtypes than get_inputs() gives, unless program.json states a range of sizes"
+    shapes = "inputs of other shapes or dtypes than get_inputs() gives"
     if tier == "compiled":
         return ()
     if tier == "simulated":

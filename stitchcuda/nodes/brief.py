@@ -97,7 +97,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
         last=draft,
         evidence=context.load(Evidence, last.evidence) if last else None,
         review=context.load(Review, last.review) if last else None,
-        newest=context.load(Evidence, brief.history[-1].evidence) if brief.history else None,
+        evidences=_evidences(brief.history, context) if context.engineers.agent else (),
         earlier=tuple((attempt, context.load(Review, attempt.review)) for attempt in here),
         docs=context.workspace.store.get(work.docs).decode() if work.docs else "",
         about=work.id,
@@ -106,6 +106,10 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
         structure=work.structure,
         look=ProgramLook(context, state, last),
     )
+
+
+def _evidences(history: Sequence[Attempt], context: Context) -> tuple[Evidence, ...]:
+    return tuple(context.load(Evidence, attempt.evidence) for attempt in history)
 
 
 def current_task(state: State, context: Context) -> Task | None:

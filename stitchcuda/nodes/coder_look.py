@@ -40,8 +40,10 @@ class ProgramLook:
         found = self._judge(folder)
         if isinstance(found, str):
             return Looked(False, found)
-        built = f"{describe_build(self._context.tools.build(folder))}\n" if self._context.engineers.agent else ""
-        return Looked(found.ok, f"{built}{describe_check(found)}{describe_strictness(self._context.settings, found)}")
+        agent = self._context.engineers.agent is not None  # it was told once what is never looked for
+        built = f"{describe_build(self._context.tools.build(folder))}\n" if agent else ""
+        strictness = describe_strictness(self._context.settings, found)
+        return Looked(found.ok, f"{built}{describe_check(found, limits=not agent)}{strictness}")
 
     def bench(self, kernel: str, files: Files) -> Looked:
         folder = self._folder(files)
@@ -74,7 +76,8 @@ class ProgramLook:
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
     def docs(self, query: str) -> str:
-        return search_for_coder(query, self._context.settings.model)
+        baseline, settings = self._state["baseline"], self._context.settings
+        return search_for_coder(query, settings.model, settings.target, baseline.device.arch if baseline else "")
 
     def _folder(self, files: Files) -> Path:
         return self._context.program_folder(self._context.save_program(files))

@@ -19,7 +19,7 @@ from stitchcuda.rag import lookup, playbook_pages
 from stitchcuda.rag.excerpts import citations_in, fit
 from stitchcuda.rag.lookup import DocsQuery
 from stitchcuda.rag.relevance import names_in_draft
-from stitchcuda.rag.targets import holds_for
+from stitchcuda.rag.targets import holds_for, skeletons_for
 from stitchcuda.state import Review, State, Task
 
 PLAN_TOKENS, DRAFT_TOKENS, REVIEW_TOKENS, LOOK_TOKENS = 900, 1500, 1100, 1100
@@ -70,12 +70,19 @@ def search_for_review(state: State, context: Context, about: str, error: str, bo
     return _search_once(state, context, f"review-{about}", queries, REVIEW_TOKENS)
 
 
-def search_for_coder(query: str, model: str) -> str:
-    """Searches for a name or words that a coder looks up; returns the text to show. `skeleton:NAME` is shown whole."""
-    name = query.strip().strip("`").removeprefix("skeleton:")
-    if (text := playbook_pages.skeletons().get(name)) is not None:
+def search_for_coder(query: str, model: str, target: str = "cuda", arch: str = "") -> str:
+    """Searches for a name or words that a coder looks up; returns the text to show, of use for a target ("cuda" or "sim") and
+    an architecture. `skeleton:NAME` and `playbook:NAME` are shown whole; an unknown one of these gets a list."""
+    asked = query.strip().strip("`")
+    kind, separator, name = asked.rpartition(":")
+    if (text := playbook_pages.skeletons().get(name)) is not None and kind in ("", "skeleton"):
         return f"### skeleton:{name}\n```cuda\n{text.rstrip()}\n```"
-    return lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count)
+    if (page := playbook_pages.pages().get(name)) is not None and kind in ("", "playbook"):
+        return page.strip()
+    if separator and kind in ("skeleton", "playbook"):
+        known = skeletons_for(target, arch) if kind == "skeleton" else playbook_pages.pages()
+        return f"There is no {asked[:80]!a}. There are: {', '.join(f'{kind}:{known_name}' for known_name in known)}."
+    return lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count, lambda chunk: holds_for(chunk, target, arch))
 
 
 def complete_citations(review: Review, shown: Documented) -> Review:

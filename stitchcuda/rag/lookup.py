@@ -106,9 +106,9 @@ def open_or_make(say: Callable[[str], None]) -> tuple[Docs, list[str]]:
     return open_docs(place)
 
 
-def answer(query: str, tokens: int, count: Count) -> str:
+def answer(query: str, tokens: int, count: Count, holds: Callable[[Chunk], bool] = lambda chunk: True) -> str:
     """Returns the answer to a name or words: entries with their citations, at most `tokens` by `count`, then further titles; or
-    one sentence if nothing is found. Never raises."""
+    one sentence if nothing is found. Entries for which `holds` is False are left out, unless they are named. Never raises."""
     opened = of_this_machine()
     if opened.docs is None:
         return "; ".join(opened.notes)
@@ -122,8 +122,9 @@ def answer(query: str, tokens: int, count: Count) -> str:
     if not found.hits:
         return _nothing(asked, opened.docs)
     exact = [hit for hit in found.hits if "names" in hit.by]
-    shown = (exact or found.hits)[:LOOK]
-    rest = [hit for hit in found.hits if hit not in shown][:LINES]
+    fitting = [hit for hit in found.hits if holds(hit.chunk)]
+    shown = (exact or fitting or found.hits)[:LOOK]
+    rest = [hit for hit in fitting if hit not in shown][:LINES]
     text = fit([hit.chunk for hit in shown], tokens, count, asked)
     if rest and not opened.docs.names.whole(asked):
         text += "\n\nAlso: " + "; ".join(hit.chunk.citation for hit in rest)

@@ -143,8 +143,9 @@ def _close_agent(engineers: Engineers, graph: Graph, name: str) -> None:
         return
     final = found.values.get("final")
     accepted = bool(final and final.check and final.check.ok and found.values.get("tasks_kept"))
-    text = f"The session has ended: {found.values.get('stop_reason')}."
-    engineers.agent.close(f"{text}\n{describe_evidence(final)}" if final else text, 0 if accepted else 1)
+    text = f"{'ACCEPTED' if accepted else 'NOT ACCEPTED'}. The session has ended: {found.values.get('stop_reason')}."
+    told = f"{text}\n{describe_evidence(final, limits=False)}" if final else text
+    engineers.agent.close(told, 0 if accepted else 1)
 
 
 def _drive(graph: Graph, start: _Start, context: Context, session: dict[str, Any]) -> None:

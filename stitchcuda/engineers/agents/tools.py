@@ -20,16 +20,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stitchcuda.compiler.printing.manifest import manifest_with_task, with_digests
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files, Looked
 from stitchcuda.engineers.diagnosis import describe_evidence, describe_strictness
 from stitchcuda.errors import StitchError
-from stitchcuda.state import Attempt
+from stitchcuda.state import Attempt, CheckResult
 
 Code = Literal[0, 1, 2]
 """As exit codes: 0 accepted, or what was asked for; 1 refused; 2 it cannot be done."""
 
 FILE_NAME = re.compile(r"model_new\.py|kernels(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}){1,4}")
 MOST_CHARACTERS = 1_000_000                # of a draft's files together
+_SHOWN = 160                               # characters of a note in a list
 NOTE = 2_000                               # characters of a note that are kept
 _POLL_S = 0.25
 
@@ -217,14 +219,34 @@ def describe_verdict(assignment: Assignment) -> ToolAnswer:
     """Returns what became of the attempt before `assignment`: kept, correct but not kept, or refused, with the evidence."""
     if not assignment.brief.history:
         return ToolAnswer(1, "It was not judged.")
-    attempt, evidence = assignment.brief.history[-1], assignment.newest
+    attempt = assignment.brief.history[-1]
+    evidence = assignment.evidences[-1] if assignment.evidences else None
     lines = [_verdict(attempt)]
     if evidence is not None:
         skipped = {name: None for name in ("system", "kernels") if getattr(evidence, name) and getattr(evidence, name).skipped}
         strictness = describe_strictness(assignment.brief.settings, evidence.check) if evidence.check else ""
-        lines.append(describe_evidence(evidence.model_copy(update=skipped)) + strictness)
+        lines.append(describe_evidence(evidence.model_copy(update=skipped), limits=False) + strictness)
     lines.append(describe_status(assignment))
     return ToolAnswer(0 if attempt.kept else 1, "\n".join(lines))
+
+
+def describe_submissions(assignment: Assignment) -> list[str]:
+    """Returns a line for each attempt of the session: what it was, what became of it, what a call of it moves or takes."""
+    lines = []
+    for number, (attempt, evidence) in enumerate(zip(assignment.brief.history, assignment.evidences, strict=False), 1):
+        what = attempt.note or attempt.task
+        result = "kept" if attempt.kept else "right, not kept" if attempt.correct else "refused"
+        lines.append(f"{number}. {what[:_SHOWN]}: {'; '.join(filter(None, [result, _figures(attempt, evidence.check)]))}")
+    return lines
+
+
+def _figures(attempt: Attempt, check: CheckResult | None) -> str:
+    if check is None or not check.ok:
+        return ""
+    if attempt.program_ms is not None:
+        return f"{attempt.program_ms:.4g} ms a call, {attempt.speedup or 0:.2f}x over eager"
+    own = f"{counted(check.launches, 'own launch')} with {check.own_bytes:,} bytes of tensors"
+    return f"{own}, {check.elsewhere:,} bytes in torch and libraries"
 
 
 def describe_status(assignment: Assignment) -> str:

@@ -9,15 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from stitchcuda.engineers import Assignment
-from stitchcuda.engineers.agents.tools import describe_status, describe_verdict
+from stitchcuda.engineers.agents.tools import describe_status, describe_submissions, describe_verdict
+from stitchcuda.engineers.diagnosis import describe_unchecked
 from stitchcuda.engineers.prompt_values import PromptBudget, common_values, render_prompt
 from stitchcuda.engineers.tokens import TokenCounter
+from stitchcuda.state import Tier
 
 
 def skill_page(assignment: Assignment) -> str:
     """Returns SKILL.md, which stays the same for the whole session."""
     values = _values(assignment)
-    return render_prompt("workbench_skill", values | {"program": str(assignment.program.get("model_new.py", "")), "form": True})
+    tier: Tier = "timed" if assignment.brief.settings.target == "cuda" else "simulated"
+    return render_prompt("workbench_skill", values | {
+        "program": str(assignment.program.get("model_new.py", "")), "form": True, "unchecked": describe_unchecked(tier),
+    })  # fmt: skip
 
 
 def task_page(assignment: Assignment) -> str:
@@ -26,6 +31,7 @@ def task_page(assignment: Assignment) -> str:
     return render_prompt("workbench_task", _values(assignment) | {
         "status": describe_status(assignment),
         "verdict": describe_verdict(assignment).text if submitted else "",
+        "submissions": describe_submissions(assignment),
         "floor_ms": assignment.brief.baseline.floor_ms,
     })  # fmt: skip
 

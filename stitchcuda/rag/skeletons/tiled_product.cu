@@ -6,7 +6,7 @@
 constexpr int TILE = 64, STEP = 16, EACH = 4, SIDE = TILE / EACH;
 __global__ void __launch_bounds__(SIDE * SIDE) product(const float* __restrict__ a, const float* __restrict__ b,
                                                        float* __restrict__ c, int m, int n, int k) {
-  __shared__ float left[STEP][TILE + 1], right[STEP][TILE + 1];    // k first and one column more: no bank conflicts
+  __shared__ float left[STEP][TILE + 1], right[STEP][TILE + 1];    // k first and one column more: two threads a bank at most
   const int row = blockIdx.y * TILE, column = blockIdx.x * TILE, ty = threadIdx.x / SIDE, tx = threadIdx.x % SIDE;
   float sum[EACH][EACH] = {};
   for (int from = 0; from < k; from += STEP) {
