@@ -17,6 +17,7 @@ from pathlib import Path
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files, Looked
 from stitchcuda.engineers.diagnosis import describe_build, describe_check, describe_strictness, describe_timing
+from stitchcuda.engineers.present_text import steps_text
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import search_for_coder
 from stitchcuda.state import Attempt, CheckResult, Evidence, ProfileResult, State
@@ -52,11 +53,13 @@ class ProgramLook:
             return Looked(False, f"Not timed.\n{found if isinstance(found, str) else describe_check(found)}")
         if self._context.settings.target != "cuda":
             whole = "" if not kernel else " The simulator counts the whole call, not one kernel."
-            return Looked(
-                True,
+            others = sum(step.times for step in found.steps if step.who != "own")
+            text = (
                 f"One call: own kernels move {found.own_bytes:,} bytes in {counted(found.launches, 'launch')}, torch and "
-                f"libraries {found.elsewhere:,} bytes. Nothing is timed on the simulator.{whole}",
+                f"libraries {found.elsewhere:,} bytes in {counted(others, 'operator')}. Nothing is timed on the "
+                f"simulator.{whole}\n{steps_text(found.steps, None)}"
             )
+            return Looked(True, text.strip())
         if kernel:
             with self._on_device():
                 profile, _ = self._context.tools.profile_system(folder)
