@@ -29,6 +29,7 @@ FILTERS = (
 in `training/tasks/candidate.py`."""
 LARGEST = 1e6                              # magnitude of an output
 _SEEDS = (11, 12)
+_LEAST = 0.01                              # share of an output that an operator or other inputs have to change, in norm
 _TINY = 1e-3                               # a constant that is added against division by zero
 
 
@@ -125,6 +126,10 @@ class _Task:
             for given, own, exact, allowed in zip(outputs, self.own[0], self.exact[0], self.bounds, strict=True)
         )
 
+    def nearly_same(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether all outputs differ from those of the first set of inputs by less than _LEAST, of what varies in them."""
+        return all(_change(given, own) < _LEAST for given, own in zip(outputs, self.own[0], strict=True))
+
     def ask_for_every_input(self) -> None:
         tensors = [place for place, value in enumerate(self.inputs[0]) if isinstance(value, Tensor)]
         for place in tensors[1:] if len(tensors) > 1 else ():  # a single one was exchanged before
@@ -135,8 +140,8 @@ class _Task:
     def _ask_for_input(self, place: int) -> None:
         mixed = [*self.inputs[0]]
         mixed[place] = self.inputs[1][place]
-        if self.same(self._outputs(self.build(), mixed)):
-            raise Refused("every input", f"outputs do not depend on input {place}")
+        if self.nearly_same(self._outputs(self.build(), mixed)):
+            raise Refused("every input", f"outputs hardly depend on input {place}")
 
     def export(self) -> torch.export.ExportedProgram:
         try:
@@ -153,8 +158,8 @@ class _Task:
             without = _Without(module, node)
             results = pytree.tree_leaves(without.run(*pytree.tree_leaves(self.inputs[0])))
             outputs = [leaf for leaf in results if isinstance(leaf, Tensor)]
-            if [leaf.shape for leaf in outputs] == [leaf.shape for leaf in self.own[0]] and self.same(outputs):
-                raise Refused("no dead operator", f"leaving out {node.target} ({node.name}) changes nothing")
+            if [leaf.shape for leaf in outputs] == [leaf.shape for leaf in self.own[0]] and self.nearly_same(outputs):
+                raise Refused("no dead operator", f"leaving out {node.target} ({node.name}) changes next to nothing")
 
     def ask_torch_compile(self, backend: str) -> None:
         torch._dynamo.reset()
@@ -166,6 +171,16 @@ class _Task:
             torch._dynamo.reset()
         if not self.same(outputs):
             raise Refused("compiles", "torch.compile gives other outputs")
+
+
+def _change(given: Tensor, own: Tensor) -> float:
+    """The norm of the difference over that of what varies in `own`: its distance from its mean, or itself if it is one number.
+    Of integers and booleans, the share of those that differ."""
+    if not own.is_floating_point():
+        return float((given != own).double().mean())
+    own, given = own.double(), given.double()
+    varying = own - own.mean() if own.numel() > 1 else own
+    return float((given - own).norm() / varying.norm().clamp(min=1e-300))
 
 
 class _Without(fx.Interpreter):

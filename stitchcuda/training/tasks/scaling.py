@@ -25,7 +25,11 @@ _AIM = (1.6, 40.0)                         # a margin, since estimates are off b
 _INSIDE = (1.3, 75.0)                      # estimates that are taken
 _LARGEST, _ALL = 4 << 30, 40 << 30         # bytes of one tensor, and of all inputs, parameters and results of operators
 _TRIES = 5
-_STEPS = ("height", "width", "length", "seq_len", "num_points", "depth", "context_len", "matrix_rows", "matrix_cols")
+_STEPS = {                                 # extents, and up to where they are doubled before the batch is larger than usual
+    "height": 128, "width": 128, "length": 16_384, "seq_len": 2048, "num_points": 4096, "depth": 32, "context_len": 512,
+    "matrix_rows": 1024, "matrix_cols": 1024,
+}  # fmt: skip
+_BATCH = 512                               # a usual batch; tasks without extents have rows, as many as they need
 
 
 class UnusableSource(Exception):
@@ -79,10 +83,18 @@ def fit(draft: Composition, device: DeviceFacts, rng: random.Random) -> tuple[di
 
 
 def _scaled(sizes: Mapping[str, int], factor: float) -> dict[str, int]:
-    """Scales the batch; where that would make it less than 1, extents are halved first."""
+    """Scales the batch; where that would make it less than 1, extents are halved first, and doubled where it would be larger
+    than usual."""
     scaled = dict(sizes)
+    extents = [name for name in scaled if name.rstrip("0123456789") in _STEPS]
+    while scaled["batch_size"] * factor > _BATCH:
+        doubled = [name for name in extents if 2 * scaled[name] <= _STEPS[name.rstrip("0123456789")]]
+        if not doubled:
+            break
+        for name in doubled:
+            scaled[name] *= 2
+        factor /= 2 ** len(doubled)
     while scaled["batch_size"] * factor < 1:
-        extents = [name for name in scaled if name.rstrip("0123456789") in _STEPS]
         halved = [name for name in extents if scaled[name] % 16 == 0 and scaled[name] > 16]
         if not halved:
             break
