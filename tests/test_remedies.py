@@ -209,6 +209,7 @@ VARIABLES: dict[str, Shown] = {
     "STITCHCUDA_MCP_TOKEN": lambda path: mcp_serving._token(None) == (str(path), False),
     "STITCHCUDA_MEMORY": lambda path: location(path.parent) == str(path),
     "STITCHCUDA_PRICES": prices_are,
+    "STITCHCUDA_REWARD_TOKEN": lambda path: client_for("http://judge", None, 1.0)._headers["Authorization"] == f"Bearer {path}",
     "STITCHCUDA_REWARD_URL": lambda path: client_for(None, None, 1.0).url == str(path),
     "STITCHCUDA_WORKSPACE": lambda path: Workspace().root == path,
     "TMPDIR": lambda path: subprocess.check_output([sys.executable, "-c", "import tempfile as t; print(t.gettempdir())"])

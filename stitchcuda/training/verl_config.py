@@ -297,7 +297,7 @@ def _script(stage: VerlStage, run: VerlRun, lines: tuple[str, ...]) -> str:
         head += [
             f"# Ray first, with STITCHCUDA_REWARD_TOKEN set on each of the {run.nodes} nodes:",
             "#   ray start --head                     on this one",
-            "#   ray start --address=THIS_NODE:6379   on the others",
+            "#   ray start --address=HEAD:6379        on the others",
         ]
     command = ["exec python -m verl.trainer.main_ppo", *(f"  {shlex.quote(line)}" for line in lines), '  "$@"']
     return "\n".join([*head, "set -euo pipefail", " \\\n".join(command), ""])
