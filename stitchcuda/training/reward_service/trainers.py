@@ -21,8 +21,8 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 
 _AT_ONCE = 256                             # requests of one call; the server limits the work
-_FILE = re.compile(r"^```[ \t]*([\w./-]+\.\w+)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-_BLOCK = re.compile(r"^```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"^```[ \t]*([^\n`]*?)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_PYTHON = ("", "python", "py", "python3")
 EPISODE = "stitchcuda_episode"             # in verl's extra_fields, and so in `extra_info`: a trajectory's files and answer
 TrlReward = Callable[..., Coroutine[Any, Any, list[float | None]]]
 
@@ -31,11 +31,11 @@ def program_in(completion: str | Sequence[Mapping[str, Any]]) -> str | dict[str,
     """The program in a completion, which is a text or a list of messages: its files, where a block is headed model_new.py and
     each block by its path (of two for one path the last); else its last block of Python; else all of it."""
     text = completion if isinstance(completion, str) else str((completion[-1].get("content") if completion else "") or "")
-    files = dict(_FILE.findall(text))
+    blocks: list[tuple[str, str]] = _BLOCK.findall(text)
+    files = {head: body for head, body in blocks if "." in head}
     if "model_new.py" in files:
         return files
-    blocks: list[str] = _BLOCK.findall(text)
-    return blocks[-1] if blocks else text
+    return next((body for head, body in reversed(blocks) if head.lower() in _PYTHON), text)
 
 
 def trl_reward(
