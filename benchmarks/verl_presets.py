@@ -7,7 +7,7 @@
 Each stage's run is written by `stitchcuda train verl`'s own function, with the preset's numbers. verl's hydra composes it, its
 `validate_config` checks it, its `RLHFDataset` loads the rows, and its reward manager scores 32 answers at the real reward
 service on the simulator: right, wrong, not building, no program, and for a reference that breaks. `--start` also starts the
-first stage with a model of random weights and says what came of it. Exits 1 where something else came of it than has to.
+warm-up with a model of random weights and says what came of it. Exits 1 where something else came of it than has to.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ from stitchcuda.training.reward_service.trainers import EPISODE  # noqa: E402
 from stitchcuda.training.verl_config import VerlRun, VerlStage, find_stage, write_run  # noqa: E402
 from tests.verify import programs  # noqa: E402
 
+_MOST_S = 240                              # for one step of the tiny model
 ROWS = 1024                                # the most prompts that a stage has in a step
 COUNTS = {"right": 4, "wrong": 4, "does not build": 12, "no program": 8, "broken reference": 4}
 RUNS = (                                   # preset, stage, reward (None: the preset's)
@@ -63,15 +65,15 @@ class Answer:
         return "\n".join(f"```{name}\n{text.rstrip()}\n```" for name, text in self.files.items()) or "I cannot do that."
 
 
-def answers() -> list[Answer]:
-    """32 of them, no two with the same text where there is a program."""
+def answers(run: str) -> list[Answer]:
+    """32 of them, no two with the same text where there is a program, nor with that of another run: each is judged."""
     made = []
     for kind, count in COUNTS.items():
         kernel = programs.KERNEL.replace(RIGHT, WRONG) if kind == "wrong" else programs.KERNEL
         for number in range(count):
             broken = "int broken = ;\n" if kind == "does not build" else ""
             files = {"model_new.py": programs.KERNEL_MODEL, "kernels/gate_binding.cc": programs.BINDING,
-                     "kernels/gate.cu": f"// {number}\n{broken}{kernel}"}  # fmt: skip
+                     "kernels/gate.cu": f"// {run} {number}\n{broken}{kernel}"}  # fmt: skip
             task = "broken" if kind == "broken reference" else f"gate{number:04}"
             made.append(Answer(kind, task, {} if kind == "no program" else files))
     return made
@@ -131,8 +133,8 @@ def load(config: Any) -> dict[str, Any]:
     return {row["extra_info"]["task"]: row for row in rows}
 
 
-def score(config: Any, rows: Mapping[str, Any], tools: bool) -> list[float | None]:
-    """Scores by the reward manager and the reward function that the configuration names, all at once."""
+def score(config: Any, rows: Mapping[str, Any], said: Sequence[Answer], tools: bool) -> list[float | None]:
+    """Scores by the reward manager and the reward function that the configuration names, all answers at once."""
     import numpy as np
     import torch
     from tensordict import TensorDict
@@ -145,8 +147,8 @@ def score(config: Any, rows: Mapping[str, Any], tools: bool) -> list[float | Non
 
     async def one(manager: Any, answer: Answer) -> float | None:
         row = copy.deepcopy(rows[answer.task])
-        said = tokenizer("Done." if tools else answer.text)["input_ids"]
-        tokens = {"responses": torch.tensor([said]), "attention_mask": torch.ones(1, len(said), dtype=torch.int64)}
+        ids = tokenizer("Done." if tools else answer.text)["input_ids"]
+        tokens = {"responses": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.int64)}
         columns = {name: np.array([row[name]], dtype=object) for name in ("data_source", "reward_model", "extra_info")}
         columns["__num_turns__"] = np.array([2])
         if tools:
@@ -160,7 +162,7 @@ def score(config: Any, rows: Mapping[str, Any], tools: bool) -> list[float | Non
 
     async def every() -> list[float | None]:
         manager = load_reward_manager(config, tokenizer)
-        return list(await asyncio.gather(*(one(manager, answer) for answer in answers())))
+        return list(await asyncio.gather(*(one(manager, answer) for answer in said)))
 
     return asyncio.run(every())
 
@@ -179,12 +181,13 @@ def table_row(stage: VerlStage, reward: str | None, url: str, folder: Path, task
     ))  # fmt: skip
     config = compose(written.overrides)
     rows = load(config)
+    said = answers(folder.name)
     begin = time.monotonic()
-    scores = score(config, rows, stage.turns is not None)
+    scores = score(config, rows, said, stage.turns is not None)
     seconds = time.monotonic() - begin
     wrong, told = [], []
     for kind in COUNTS:
-        given = [found for answer, found in zip(answers(), scores, strict=True) if answer.kind == kind]
+        given = [found for answer, found in zip(said, scores, strict=True) if answer.kind == kind]
         wrong += [f"{stage.stage}, {name}: {kind} got {found}" for found in given if found != expected(kind, name)]
         counts = Counter("none" if found is None else f"{found:.1f}" for found in given)
         told.append(", ".join(f"{number} × {value}" for value, number in counts.items()))
@@ -195,24 +198,29 @@ def table_row(stage: VerlStage, reward: str | None, url: str, folder: Path, task
 
 
 def start(url: str, folder: Path, tasks: Path, model: Path) -> str:
-    """What comes of `run.sh` of the first stage, for one step with a tiny model."""
-    stage = find_stage("stitchcuda-paper", None)
-    write_run(stage, VerlRun(
-        model=str(model), data=tasks, out=folder, reward_url=url, reward="log-speedup/1", gpus=1, prompts=2, target="sim",
+    """What comes of `run.sh` of the warm-up, for one step with a tiny model. (With LoRA verl's check asks vLLM first.)"""
+    write_run(find_stage("cuda-agent-paper", "warmup"), VerlRun(
+        model=str(model), data=tasks, out=folder, reward_url=url, gpus=1, prompts=4, target="sim",
     ))  # fmt: skip
     more = ["trainer.total_training_steps=1", "data.max_prompt_length=8192", "data.max_response_length=64",
-            "data.train_max_samples=2", "data.val_max_samples=2", "trainer.save_freq=-1"]  # fmt: skip
+            "data.train_max_samples=4", "data.val_max_samples=4", "trainer.save_freq=-1", "data.dataloader_num_workers=0",
+            "ray_kwargs.ray_init.num_cpus=16", "reward.num_workers=1", "actor_rollout_ref.rollout.agent.num_workers=1",
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units=1"]  # fmt: skip
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HYDRA_FULL_ERROR": "1"}
-    done = subprocess.run(
-        ["bash", str(folder / "run.sh"), *more], cwd=folder, env=environment, text=True, timeout=540, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    (folder / "log").write_text(done.stdout)
-    if done.returncode == 0:
+    with (folder / "log").open("w") as log:
+        try:
+            code = subprocess.run(
+                ["bash", str(folder / "run.sh"), *more], cwd=folder, env=environment, timeout=_MOST_S, check=False,
+                stdout=log, stderr=subprocess.STDOUT,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"`run.sh` was stopped: it had not trained a step after {_MOST_S} s."
+    if code == 0:
         return "One step was trained."
-    raised = [line for line in done.stdout.splitlines() if "Error" in line and not line.startswith(" ")]
-    return f"`run.sh` ended with exit code {done.returncode}: `{raised[-1].strip() if raised else done.stdout[-300:]}`"
+    told = (folder / "log").read_text().splitlines()
+    raised = [line for line in told if re.match(r"(\S*\(?.*\) )?[\w.]*Error: ", line)]
+    return f"`run.sh` ended with exit code {code}: `{(raised or told)[-1].strip()}`"
 
 
 def main() -> int:
