@@ -16,18 +16,24 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.agent_rollouts import byte_tokenizer
 from benchmarks.verl_presets import compose, parsed, tiny_model
 from stitchcuda.cli.app import app
 from stitchcuda.errors import BadInput
-from stitchcuda.training.data import DataFile, DataManifest
+from stitchcuda.store import Workspace
+from stitchcuda.training.data import DataFile, DataManifest, make_data
 from stitchcuda.training.reward_service.known_rewards import REWARDS
 from stitchcuda.training.verl_config import WITHOUT_VALUE, VerlRun, find_stage, hydra_text, verl_stages, write_run
 from stitchcuda.training.verl_files import tools_config
 from tests.training.reward_server import ScriptedPool, serving
+from tests.training.test_data import replayed
 
 URL = "http://judge:8711"
 STAGES = [(preset, stage) for preset, stages in verl_stages().items() for stage in stages]
 TASK = "class Model:\n    'task {}'\n"
+WITH_VERL = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("verl", "trl"))), reason="verl is not installed here: benchmarks/verl_presets.py"
+)
 NAMED = r"--prompts (\d+)"
 
 
@@ -262,9 +268,7 @@ def test_the_command_with_a_service_that_is_not_there_or_knows_less(tmp_path: Pa
     assert command(tmp_path, "http://127.0.0.1:1").exit_code == 2, "the folder is there"
 
 
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("verl", "trl"))), reason="verl is not installed here: benchmarks/verl_presets.py"
-)
+@WITH_VERL
 @pytest.mark.parametrize(("preset", "stage"), STAGES)
 def test_verl_takes_it(preset: str, stage: str, tmp_path: Path) -> None:
     folder = tmp_path / "it's a $HOME, with \"quotes\""
@@ -275,3 +279,22 @@ def test_verl_takes_it(preset: str, stage: str, tmp_path: Path) -> None:
     config = compose(list(map("=".join, made.items())))
     assert parsed(config, "trainer.default_local_dir") == str(folder / "run" / "checkpoints")
     assert parsed(config, "actor_rollout_ref.rollout.tensor_model_parallel_size") == 4
+
+
+@WITH_VERL
+@pytest.mark.more
+def test_verl_loads_rows_of_sessions(tmp_path: Path) -> None:
+    """From recorded sessions to verl's data set: each row has what `compute_score` needs of it."""
+    home = Workspace(tmp_path / "ws")
+    names = [replayed(home, name).name for name in ("mamba2", "deep_mlp")]
+    make_data(names, home, tmp_path / "data", forms=("verl",), licence="none", test_percent=0)
+    model = str(tiny_model(tmp_path / "model"))
+    made = written(tmp_path, "stitchcuda-paper", data=tmp_path / "data", model=model, gpus=1, prompts=2)
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    config = compose([*map("=".join, made.items()), "data.max_prompt_length=100000"])
+    data = create_rl_dataset(config.data.train_files, config.data, byte_tokenizer(), None)
+    assert len(data) >= 2
+    for row in (data[number] for number in range(len(data))):
+        assert row["extra_info"]["reference"] in row["raw_prompt"][0]["content"] + "\n"
+        assert row["reward_model"]["ground_truth"] == ""
