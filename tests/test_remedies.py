@@ -129,20 +129,23 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 OURS = {
     "--accept": "resume", "--all": "show", "--approve": "optimize", "--base-url": "optimize", "--budget-usd": "resume",
     "--candidates": "optimize",
-    "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor", "--device": "resume",
+    "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--critic": "train verl",
+    "--data": "train verl", "--debug": "doctor", "--device": "resume",
     "--edit": "resume", "--form": "train data", "--goal": "optimize", "--gpu-memory-gb": "verify", "--held-out": "train data",
     "--help": "optimize", "--host": "train reward serve", "--http": "agent mcp", "--ids": "bench run", "--into": "agent skill",
     "--json": "profile",
     "--judge": "train reward score", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
-    "--port": "train reward serve", "--precision": "optimize", "--predict-for": "optimize", "--ray": "bench run",
+    "--port": "train reward serve", "--precision": "optimize", "--predict-for": "optimize", "--prompts": "train verl",
+    "--ray": "bench run", "--reward": "train verl", "--reward-url": "train verl", "--stage": "train verl",
     "--reference": "verify", "--references": "bench verify", "--store": "train reward serve", "--tasks": "train reward serve",
     "--test-percent": "train data",
     "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
 OTHERS = {                                 # flags of other programs
+    "--address": "ray start", "--head": "ray start",
     "--cap-add": "docker run", "--gpus": "docker run", "--no-deps": "pip install", "--pause": "dcgmi profile",
     "--done": "submit of a workbench",
     "--permission-mode": "claude", "--output-format": "claude", "--verbose": "claude", "--skip-git-repo-check": "codex exec",
@@ -206,6 +209,7 @@ VARIABLES: dict[str, Shown] = {
     "STITCHCUDA_MCP_TOKEN": lambda path: mcp_serving._token(None) == (str(path), False),
     "STITCHCUDA_MEMORY": lambda path: location(path.parent) == str(path),
     "STITCHCUDA_PRICES": prices_are,
+    "STITCHCUDA_REWARD_TOKEN": lambda path: client_for("http://judge", None, 1.0)._headers["Authorization"] == f"Bearer {path}",
     "STITCHCUDA_REWARD_URL": lambda path: client_for(None, None, 1.0).url == str(path),
     "STITCHCUDA_WORKSPACE": lambda path: Workspace().root == path,
     "TMPDIR": lambda path: subprocess.check_output([sys.executable, "-c", "import tempfile as t; print(t.gettempdir())"])

@@ -1,8 +1,10 @@
-"""`stitchcuda train`: makes data sets from sessions, scores programs by rewards, and serves rewards. It trains nothing.
+"""`stitchcuda train`: makes data sets from sessions, scores programs by rewards, serves rewards, and writes runs of verl.
+It trains nothing.
 
 `--json` prints one JSON object on stdout; lines of progress go to stderr.
 
-Where to look next: `training/data.py`, `training/scoring.py`, `training/reward_service/serve.py` (what the commands call).
+Where to look next: `training/data.py`, `training/scoring.py`, `training/reward_service/serve.py` (what the commands call),
+`cli/verl_run.py` (runs of verl).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import typer
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, report_errors
 from stitchcuda.cli.model_flags import model_options
 from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption
+from stitchcuda.cli.verl_run import verl
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.state import Settings
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(**FORM, help="Makes data sets for learning from sessions, and scores programs by rewards.")
 reward = typer.Typer(**FORM, help="Scores programs by the rewards that training uses.")
 app.add_typer(reward, name="reward")
+app.command()(verl)
 
 
 @app.command()

@@ -81,6 +81,13 @@ def credits(rewards: Sequence[float | None], gamma: float = GAMMA) -> list[float
     return found[::-1]
 
 
+def task_text(how: How, reference: str, program: str = "", evidence: str = "") -> str:
+    """What a model is asked in a single turn: to write a program for a reference, or a better one than `program`, of which
+    `evidence` is known."""
+    template = _environment().get_template("task.md.j2")
+    return template.render(how=how, reference=reference.strip(), program=program, evidence=evidence)
+
+
 class _SessionReader:
     """Reads one session: its attempts with their programs and evidence, and its transcript."""
 
@@ -167,10 +174,7 @@ class _SessionReader:
     def _asked(self, how: How, before: Attempt | None = None) -> tuple[SpokenTurn, ...]:
         program = self._program(before.program) if before else ""
         evidence = self._evidence(before) if before else ""
-        text = _environment().get_template("task.md.j2").render(
-            how=how, reference=self.reference.strip(), program=program, evidence=evidence
-        )  # fmt: skip
-        return (SpokenTurn(role="user", content=text),)
+        return (SpokenTurn(role="user", content=task_text(how, self.reference, program, evidence)),)
 
     def _program(self, digest: str) -> str:
         """A program's files, each in a block that begins with its path; files that are no text are left out."""

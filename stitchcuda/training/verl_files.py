@@ -7,7 +7,8 @@
     OUT/tools.yaml    for `multi_turn.tool_config_path`: the tools with their names, descriptions and arguments, as the
                       docstrings and signatures of `ProgramEpisode` have them; JSON, which is YAML
 
-Where to look next: `training/verl_tools.py` (the class that the YAML names), `training/openenv/episode.py` (the tools).
+Where to look next: `training/verl_tools.py` (the class that the YAML names), `training/openenv/episode.py` (the tools),
+`training/verl_config.py` (a whole run of verl over these files).
 """
 
 from __future__ import annotations
@@ -89,6 +90,15 @@ def task_rows(
     return rows
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Writes rows as JSON lines, which verl reads as it does parquet."""
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def write_tools(path: Path, url: str | None) -> None:
+    write_atomically(path, (json.dumps(tools_config(url), indent=2, ensure_ascii=False) + "\n").encode())
+
+
 def write_verl_files(
     out: Path, tasks: Path, *, url: str | None = None, schema: str = "accepted/1", target: Target = "sim", steps: int = STEPS,
     checks: int = CHECKS,
@@ -98,6 +108,6 @@ def write_verl_files(
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file: give a folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-    write_atomically(out / "tools.yaml", (json.dumps(tools_config(url), indent=2, ensure_ascii=False) + "\n").encode())
+    write_rows(out / "rows.jsonl", rows)
+    write_tools(out / "tools.yaml", url)
 

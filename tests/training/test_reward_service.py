@@ -4,6 +4,7 @@ no program's fault."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import math
 import threading
@@ -350,6 +351,30 @@ def test_verl_is_told_what_was_not_judged(server: Served) -> None:
     assert [(answer["score"], answer["judged"]) for answer in found] == [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0)]
     assert len({tuple(answer) for answer in found}) == 1
     assert compute_score("kernels", program("good"), "0", {"task": "relu"}, url=server.url)["score"] == 1.0
+
+
+def test_verl_is_told_nothing_where_it_must_be_judged(server: Served) -> None:
+    ask = functools.partial(compute_score, "kernels", url=server.url, must_judge=True)
+    assert ask(program("wrong"), "relu")["score"] == 0.0
+    for name, why in (("unavailable", "the judge was killed"), ("not_judged", "the simulator cannot judge it")):
+        with pytest.raises(Unavailable, match=rf"no reward \({name}\): .*{why}"):
+            ask(program(name), "relu")
+    with pytest.raises(Unavailable, match=r"no reward \(unavailable\): "):
+        ask(program("good"), "", {"reference": "class Model: ..."})
+
+
+def test_a_row_of_a_session_is_asked_for_by_its_reference(tmp_path: Path) -> None:
+    with serving(tmp_path, ScriptedPool(), token="secret") as server:
+        info = {"reference": "class Model: 'of a session'\n", "index": 3}
+        answer = compute_score("stitchcuda/skill1", program("good"), "", info, url=server.url, token="secret")
+    assert (answer["score"], answer["state"]) == (1.0, "ok")
+
+
+def test_files_in_blocks_with_their_paths_are_the_program() -> None:
+    said = "```kernels/a.cu\nold\n```\nBetter:\n```kernels/a.cu\nnew\n```\n```model_new.py\nclass ModelNew: ...\n```\n"
+    assert program_in(said) == {"kernels/a.cu": "new\n", "model_new.py": "class ModelNew: ...\n"}
+    assert program_in(f"```python\ndraft\n```\n{said}") == program_in(said)
+    assert program_in("```kernels/a.cu\nnew\n```\n```python\nx\n```") == "x\n", "without model_new.py it is one file"
 
 
 def test_the_last_block_of_python_is_the_program() -> None:

@@ -1,8 +1,8 @@
 """Makes the reward service's client into what trainers call: TRL's reward function, verl's `compute_score` and `episode_score`.
 
 Neither trainer is imported. What is no program's fault is None for TRL, which leaves such a completion out if all its reward
-functions say None. verl has no such value: `compute_score` says `judged` 0.0, and the row has to be masked; `episode_score`
-raises, and verl's V1 trainer (0.9) leaves a trajectory whose reward function raised out of its group.
+functions say None. verl has no such value: `compute_score` says `judged` 0.0, and the row has to be masked; `episode_score`,
+and `compute_score` with `must_judge`, raise, and verl's V1 trainer (0.9) leaves such a trajectory out of its group.
 Where to look next: `training/reward_service/client.py` (who asks), `training/verl_tools.py` (rollouts with tools),
 `docs/learning.md` (all in use).
 """
@@ -21,16 +21,21 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 
 _AT_ONCE = 256                             # requests of one call; the server limits the work
-_BLOCK = re.compile(r"^```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"^```[ \t]*([^\n`]*?)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+_PYTHON = ("", "python", "py", "python3")
 EPISODE = "stitchcuda_episode"             # in verl's extra_fields, and so in `extra_info`: a trajectory's files and answer
 TrlReward = Callable[..., Coroutine[Any, Any, list[float | None]]]
 
 
-def program_in(completion: str | Sequence[Mapping[str, Any]]) -> str:
-    """The program in a completion, which is a text or a list of messages: its last block of Python, or all of it."""
+def program_in(completion: str | Sequence[Mapping[str, Any]]) -> str | dict[str, str]:
+    """The program in a completion, which is a text or a list of messages: its files, where a block is headed model_new.py and
+    each block by its path (of two for one path the last); else its last block of Python; else all of it."""
     text = completion if isinstance(completion, str) else str((completion[-1].get("content") if completion else "") or "")
-    blocks: list[str] = _BLOCK.findall(text)
-    return blocks[-1] if blocks else text
+    blocks: list[tuple[str, str]] = _BLOCK.findall(text)
+    files = {head: body for head, body in blocks if "." in head}
+    if "model_new.py" in files:
+        return files
+    return next((body for head, body in reversed(blocks) if head.lower() in _PYTHON), text)
 
 
 def trl_reward(
@@ -58,15 +63,19 @@ def trl_reward(
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, *,
     url: str | None = None, token: str | None = None, schema: str = "accepted/1", patience_s: float = 7200.0,
+    must_judge: bool = False,
 ) -> dict[str, float | str]:  # fmt: skip
     """verl's reward function, for `reward.custom_reward_function`; the rest by its `reward_kwargs`.
 
-    The task is `extra_info["task"]` if there is one, else `ground_truth`. `url`, `token`: by default the environment's
-    STITCHCUDA_REWARD_URL and STITCHCUDA_REWARD_TOKEN. The same keys come back each time; a score of 0.0 with `judged` 0.0 is
-    none.
+    The task is `extra_info["task"]` if there is one, else `ground_truth`, else the text `extra_info["reference"]`, which the
+    service takes from clients with a token. `url`, `token`: by default the environment's STITCHCUDA_REWARD_URL and
+    STITCHCUDA_REWARD_TOKEN. The same keys come back each time; a score of 0.0 with `judged` 0.0 is none: with `must_judge` it
+    raises `Unavailable` instead.
     """
-    client, task = client_for(url, token, patience_s), (extra_info or {}).get("task") or ground_truth
-    return _verl_answer(ask_for_reward(client, task, program_in(solution_str), schema))
+    info = extra_info or {}
+    task = info.get("task") or ground_truth or info.get("reference") or ""
+    answer = ask_for_reward(client_for(url, token, patience_s), task, program_in(solution_str), schema)
+    return _verl_answer(_judged(answer) if must_judge else answer)
 
 
 def episode_score(
@@ -83,9 +92,7 @@ def episode_score(
     answer = held["answer"] or ask_for_reward(
         client_for(url, token, patience_s), info.get("task") or ground_truth, held["files"], info["reward_schema"]
     )
-    if answer["reward"] is None:
-        raise Unavailable(f"no reward ({answer['kind']}): {'; '.join(answer['reasons']) or answer.get('no_score')}")
-    return _verl_answer(answer)
+    return _verl_answer(_judged(answer))
 
 
 def client_for(url: str | None, token: str | None, patience_s: float) -> RewardClient:
@@ -94,6 +101,14 @@ def client_for(url: str | None, token: str | None, patience_s: float) -> RewardC
     if not given:
         raise BadInput("STITCHCUDA_REWARD_URL is not set: it is the address of the reward service")
     return RewardClient(given, token or os.environ.get("STITCHCUDA_REWARD_TOKEN"), patience_s=patience_s)
+
+
+def _judged(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The answer. Raises `Unavailable` if it has no reward."""
+    if answer["reward"] is None:
+        why = "; ".join(filter(None, [*answer["reasons"], answer.get("no_score")]))
+        raise Unavailable(f"no reward ({answer['kind']}): {why}")
+    return answer
 
 
 def _verl_answer(answer: Mapping[str, Any]) -> dict[str, float | str]:
