@@ -81,6 +81,18 @@ def credits(rewards: Sequence[float | None], gamma: float = GAMMA) -> list[float
     return found[::-1]
 
 
+def asked_to_write(reference: str) -> tuple[SpokenTurn, ...]:
+    """The prompt of skill 1 for a reference."""
+    return _asked("write", reference)
+
+
+def _asked(how: How, reference: str, program: str = "", evidence: str = "") -> tuple[SpokenTurn, ...]:
+    text = _environment().get_template("task.md.j2").render(
+        how=how, reference=reference.strip(), program=program, evidence=evidence
+    )  # fmt: skip
+    return (SpokenTurn(role="user", content=text),)
+
+
 class _SessionReader:
     """Reads one session: its attempts with their programs and evidence, and its transcript."""
 
@@ -167,10 +179,7 @@ class _SessionReader:
     def _asked(self, how: How, before: Attempt | None = None) -> tuple[SpokenTurn, ...]:
         program = self._program(before.program) if before else ""
         evidence = self._evidence(before) if before else ""
-        text = _environment().get_template("task.md.j2").render(
-            how=how, reference=self.reference.strip(), program=program, evidence=evidence
-        )  # fmt: skip
-        return (SpokenTurn(role="user", content=text),)
+        return _asked(how, self.reference, program, evidence)
 
     def _program(self, digest: str) -> str:
         """A program's files, each in a block that begins with its path; files that are no text are left out."""
