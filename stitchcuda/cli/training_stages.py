@@ -19,8 +19,8 @@ from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
 from stitchcuda.errors import Unavailable
 
 if TYPE_CHECKING:
-    from stitchcuda.training.stages.run_folder import RunSummary
     from stitchcuda.training.stages.stage_plan import StagePlan
+    from stitchcuda.training.stages.stage_run import RunSummary
 
 app = typer.Typer(**FORM)
 _STOPPED = "interrupted: --resume goes on from the last save point"
@@ -84,9 +84,9 @@ def _show_plan(plan: StagePlan, as_json: bool) -> int:
 
 def _show_summary(summary: RunSummary, out: Path, table: str, as_json: bool) -> int:
     from stitchcuda.training.stages.curves import write_curves
-    from stitchcuda.training.stages.run_folder import RunFolder
+    from stitchcuda.training.stages.stage_run import StageRun
 
-    folder = RunFolder(out)
+    folder = StageRun(out)
     write_curves(folder, table, summary)
     folder.finish(summary)
     if as_json:

@@ -1,6 +1,6 @@
 """Draws the log of a run as one self-contained page: loss, reward and its parts, shares of answers, lengths.
 
-Where to look next: `report/page.py` (the page), `training/stages/run_folder.py` (the log).
+Where to look next: `report/page.py` (the page), `training/stages/stage_run.py` (the log).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from stitchcuda.report.figure import Figure, axis
 from stitchcuda.report.page import curves_page
 from stitchcuda.store import write_atomically
-from stitchcuda.training.stages.run_folder import LOG, RunFolder, RunSummary
+from stitchcuda.training.stages.stage_run import LOG, RunSummary, StageRun
 
 _COLOURS = ("own", "vendor", "framework", "copy", "graph", "warn", "quiet", "accent")
 _MOST_ROWS = 200                           # of a table
@@ -29,7 +29,7 @@ _FIGURES = (                               # id, title, pattern of the log's nam
 )
 
 
-def write_curves(folder: RunFolder, table: str, summary: RunSummary) -> None:
+def write_curves(folder: StageRun, table: str, summary: RunSummary) -> None:
     """Writes OUT/curves.html."""
     lines = list(folder.lines(LOG))
     drawn = [figure for id, title, names in _FIGURES if (figure := _figure(id, title, names, lines))]

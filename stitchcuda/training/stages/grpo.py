@@ -16,6 +16,7 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from stitchcuda.counts import counted
 from stitchcuda.engineers.chat import Chat
 from stitchcuda.engineers.selection import check_models, open_chat
 from stitchcuda.errors import BadInput
@@ -25,10 +26,10 @@ from stitchcuda.training.reward_service.client import RewardClient, RewardRefuse
 from stitchcuda.training.reward_service.trainers import client_for
 from stitchcuda.training.stages.config import GrpoStage, digest_of
 from stitchcuda.training.stages.rollout_rewards import RolloutRewards
-from stitchcuda.training.stages.run_folder import RunFolder, RunSummary, RunTerms
 from stitchcuda.training.stages.stage_callback import StageCallback
 from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
 from stitchcuda.training.stages.stage_rows import PromptRow, mixed, prompt_rows, require_skills
+from stitchcuda.training.stages.stage_run import RunSummary, RunTerms, StageRun
 from stitchcuda.training.stages.training import common_arguments, load_model, load_tokenizer, lora_of, run_trainer
 
 _HEALTH_S = 5.0                            # that the service may take to say what it can do
@@ -49,7 +50,7 @@ def plan_grpo(stage: GrpoStage, out: Path) -> StagePlan:
 def train_grpo(stage: GrpoStage, out: Path, *, resume: bool, tell: Callable[[str], None]) -> RunSummary:
     """Trains, or goes on with the run in `out`. Raises `BadInput` for what cannot be meant, `Unavailable` for what stopped it;
     save points stay."""
-    tokenizer, folder = load_tokenizer(stage.model), RunFolder(out)
+    tokenizer, folder = load_tokenizer(stage.model), StageRun(out)
     rows, left_out = _fitting(stage, tokenizer)
     digest = digest_of(stage, [row.digest for row in rows])
     client, chat = _client(stage, stage.patience_s), _chat(stage)
@@ -59,7 +60,7 @@ def train_grpo(stage: GrpoStage, out: Path, *, resume: bool, tell: Callable[[str
     if (summary := folder.summary()) is not None:
         return summary
     steps = stage.steps_for(len(rows), stage.prompts)
-    tell(f"{len(rows)} prompts, {left_out} left out as too long; {steps} steps; from update {done}")
+    tell(f"{counted(len(rows), 'prompt')}, {left_out} left out as too long; {counted(steps, 'step')}; from update {done}")
     callback = StageCallback(folder, digest, stage.updates_a_step, tell)
     return run_trainer(
         lambda: _trainer(stage, rows, steps, tokenizer, folder, client, chat), stage, folder, callback, done, steps
@@ -67,7 +68,7 @@ def train_grpo(stage: GrpoStage, out: Path, *, resume: bool, tell: Callable[[str
 
 
 def _trainer(
-    stage: GrpoStage, rows: Sequence[PromptRow], steps: int, tokenizer: Any, folder: RunFolder, client: RewardClient,
+    stage: GrpoStage, rows: Sequence[PromptRow], steps: int, tokenizer: Any, folder: StageRun, client: RewardClient,
     chat: Chat | None,
 ) -> Any:  # fmt: skip
     made: list[Any] = []
@@ -83,7 +84,7 @@ def _trainer(
     return made[0]
 
 
-def _arguments(stage: GrpoStage, folder: RunFolder, steps: int) -> Any:
+def _arguments(stage: GrpoStage, folder: StageRun, steps: int) -> Any:
     passes = stage.prompts * stage.rollouts // stage.micro_batch  # forward passes for all rollouts of a step
     updates = steps * stage.updates_a_step
     return GRPOConfig(

@@ -30,8 +30,8 @@ from stitchcuda.training.reward_service.trainers import AsksRewards, ask_for_rew
 from stitchcuda.training.rewards import Judged, reward
 from stitchcuda.training.rubric import judge_program, vetoes
 from stitchcuda.training.stages.config import GrpoStage
-from stitchcuda.training.stages.run_folder import ATTACKS, ROLLOUTS, RunFolder
 from stitchcuda.training.stages.stage_rows import PromptRow
+from stitchcuda.training.stages.stage_run import ATTACKS, ROLLOUTS, StageRun
 
 _AT_ONCE = 64                              # requests; the service limits the work
 _EXAMPLES = 5                              # attacks of a step that are kept
@@ -60,7 +60,7 @@ class RolloutRewards:
     __name__ = "stitchcuda"
 
     def __init__(
-        self, stage: GrpoStage, rows: Sequence[PromptRow], client: AsksRewards, chat: Chat | None, folder: RunFolder,
+        self, stage: GrpoStage, rows: Sequence[PromptRow], client: AsksRewards, chat: Chat | None, folder: StageRun,
         update: Callable[[], int],
     ) -> None:  # fmt: skip
         self.stage, self.client, self.chat, self.folder, self.update = stage, client, chat, folder, update

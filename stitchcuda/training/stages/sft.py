@@ -14,12 +14,13 @@ from typing import Any
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 from stitchcuda.training.stages.config import SftStage, digest_of
-from stitchcuda.training.stages.run_folder import RunFolder, RunSummary, RunTerms
 from stitchcuda.training.stages.stage_callback import StageCallback
 from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
 from stitchcuda.training.stages.stage_rows import TalkRow, talk_rows
+from stitchcuda.training.stages.stage_run import RunSummary, RunTerms, StageRun
 from stitchcuda.training.stages.training import common_arguments, load_model, load_tokenizer, lora_of, run_trainer
 
 
@@ -35,14 +36,14 @@ def plan_sft(stage: SftStage, out: Path) -> StagePlan:
 def train_sft(stage: SftStage, out: Path, *, resume: bool, tell: Callable[[str], None]) -> RunSummary:
     """Trains, or goes on with the run in `out`. Raises `BadInput` for what cannot be meant, `Unavailable` for what stopped it;
     save points stay."""
-    tokenizer, folder = load_tokenizer(stage.model), RunFolder(out)
+    tokenizer, folder = load_tokenizer(stage.model), StageRun(out)
     rows, left_out = _fitting(stage, tokenizer)
     digest = digest_of(stage, [row.digest for row in rows])
     done = folder.begin(RunTerms(table=stage.table, digest=digest, stage=stage.model_dump(mode="json")), resume=resume)
     if (summary := folder.summary()) is not None:
         return summary
     steps = stage.steps_for(len(rows), stage.batch)
-    tell(f"{len(rows)} rows, {left_out} left out as too long; {steps} steps; from update {done}")
+    tell(f"{counted(len(rows), 'row')}, {left_out} left out as too long; {counted(steps, 'step')}; from update {done}")
 
     def trainer() -> Any:
         arguments = SFTConfig(

@@ -2,7 +2,7 @@
 
 Imported when a stage runs: it needs transformers. It logs before a save point is made, so none is made of weights that a NaN
 has reached.
-Where to look next: `training/stages/run_folder.py` (the files), `training/stages/training.py` (who runs the trainer).
+Where to look next: `training/stages/stage_run.py` (the files), `training/stages/training.py` (who runs the trainer).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Digest
-from stitchcuda.training.stages.run_folder import LOG, RunFolder
+from stitchcuda.training.stages.stage_run import LOG, StageRun
 
 
 class StageCallback(TrainerCallback):
     """`updates_a_step`: how many updates of the weights one step of the stage makes."""
 
-    def __init__(self, folder: RunFolder, digest: Digest, updates_a_step: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, folder: StageRun, digest: Digest, updates_a_step: int, tell: Callable[[str], None]) -> None:
         self.folder, self.digest, self.updates_a_step, self.tell = folder, digest, updates_a_step, tell
 
     def on_log(

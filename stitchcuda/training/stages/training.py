@@ -22,8 +22,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.training.stages.config import TrainingStage
-from stitchcuda.training.stages.run_folder import LOG, RunFolder, RunSummary
 from stitchcuda.training.stages.stage_callback import StageCallback
+from stitchcuda.training.stages.stage_run import LOG, RunSummary, StageRun
 
 _FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing")
 
@@ -63,7 +63,7 @@ def lora_of(stage: TrainingStage) -> LoraConfig | None:
     return LoraConfig(r=stage.lora_rank, lora_alpha=stage.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
-def common_arguments(stage: TrainingStage, folder: RunFolder, updates: int, updates_a_step: int) -> dict[str, Any]:
+def common_arguments(stage: TrainingStage, folder: StageRun, updates: int, updates_a_step: int) -> dict[str, Any]:
     """The arguments of TRL's configs that both stages share. Save points are whole steps apart, so that no rollouts are left
     over at one; the last update is one too."""
     gpu = torch.cuda.is_available()
@@ -80,7 +80,7 @@ def common_arguments(stage: TrainingStage, folder: RunFolder, updates: int, upda
 
 
 def run_trainer(
-    make: Callable[[], Any], stage: TrainingStage, folder: RunFolder, callback: StageCallback, done: int, steps: int
+    make: Callable[[], Any], stage: TrainingStage, folder: StageRun, callback: StageCallback, done: int, steps: int
 ) -> RunSummary:
     """Trains from update `done` on and writes the result. Raises `BadInput`, `Unavailable`."""
     try:
@@ -124,7 +124,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _write_result(trainer: Any, stage: TrainingStage, folder: RunFolder) -> Path:
+def _write_result(trainer: Any, stage: TrainingStage, folder: StageRun) -> Path:
     """Writes the adapter, or the whole model; of fine-tuning with an adapter both, since later stages begin with a model."""
     adapter, whole = folder.out / "adapter", folder.out / "model"
     if not stage.lora_rank or stage.table == "sft":
@@ -138,7 +138,7 @@ def _write_result(trainer: Any, stage: TrainingStage, folder: RunFolder) -> Path
     return adapter
 
 
-def _last(folder: RunFolder, callback: StageCallback) -> str:
+def _last(folder: StageRun, callback: StageCallback) -> str:
     saved = folder.last_saved()
     return f"the last save point is update {saved}, and --resume goes on from it" if saved else "there is no save point yet"
 

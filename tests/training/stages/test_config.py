@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stitchcuda.cli import training_stages
 from stitchcuda.cli.app import app
 from stitchcuda.errors import BadInput
 from stitchcuda.training.stages.config import GrpoStage, SftStage, digest_of, preset_file, presets, read_stage
@@ -117,7 +116,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], words: str) -> Non
 
 
 def test_missing_packages_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_stages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("stitchcuda.cli.training_stages.importlib.util.find_spec", lambda name: None)
     path = write(tmp_path / "own.toml", {})
     done = CliRunner().invoke(app, ["train", "grpo", str(path), "--out", str(tmp_path / "out"), "--json"])
     assert done.exit_code == 2

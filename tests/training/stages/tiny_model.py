@@ -25,8 +25,8 @@ def tiny_model(folder: Path, answers: Sequence[str], *, template: bool = True, s
 
     alphabet = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokens = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
-    tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokens.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokens.decoder = decoders.ByteLevel()
     made: Any = PreTrainedTokenizerFast(
         tokenizer_object=tokens, eos_token="<|im_end|>", pad_token="<|endoftext|>",
         additional_special_tokens=["<|im_start|>"],

@@ -51,7 +51,7 @@ class RunSummary(Record):
     last: dict[str, Any] = Field(default_factory=dict)  # line of the log
 
 
-class RunFolder:
+class StageRun:
     """One run's folder. `begin` before anything is written."""
 
     def __init__(self, out: Path) -> None:
