@@ -16,9 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
+from transformers.utils import logging as transformers_logging
 
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.training.stages.config import TrainingStage
@@ -84,7 +86,10 @@ def run_trainer(
 ) -> RunSummary:
     """Trains from update `done` on and writes the result. Raises `BadInput`, `Unavailable`."""
     try:
+        datasets.disable_progress_bars()
+        transformers_logging.disable_progress_bar()
         trainer = make()
+        trainer.remove_callback(PrinterCallback)  # it prints on stdout
         trainer.add_callback(callback)
         start = str(folder.require_saved_by(done, callback.digest)) if done else None
         trainer.train(resume_from_checkpoint=start)

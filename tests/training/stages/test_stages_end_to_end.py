@@ -122,8 +122,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.more
 def test_a_killed_run_goes_on_to_the_same_adapter(folder: Path) -> None:
-    planned = train(folder, "grpo", "grpo.toml", "--out", "none", "--dry-run", "--json")
-    assert planned.returncode == 2, "fine-tuning has not made its model yet"
     tuned = train(folder, "sft", "sft.toml", "--out", "warm", "--json")
     assert tuned.returncode == 0, tuned.stderr
     assert json.loads(tuned.stdout)["last"]["loss"] < lines(folder / "warm" / "log.jsonl")[0]["loss"] / 2
