@@ -35,6 +35,7 @@ from stitchcuda.training.stages.stage_run import ATTACKS, ROLLOUTS, StageRun
 
 _AT_ONCE = 64                              # requests; the service limits the work
 _EXAMPLES = 5                              # attacks of a step that are kept
+_REASONS, _REASON = 3, 300                 # that are kept of an answer, and characters of each
 _PLAIN = "accepted/1"                      # asked of the service where the reward is computed here
 
 
@@ -47,6 +48,7 @@ class JudgedRollout(Record):
     kind: str                              # "ok", or why not
     reward: float | None
     no_score: str = ""
+    reasons: tuple[str, ...] = ()          # of the verifier, shortened
     parts: dict[str, float | str] = Field(default_factory=dict)
     speedup: float | None = None
     attack: bool = False                   # the verifier's facts alone make it one
@@ -90,7 +92,8 @@ class RolloutRewards:
         verdict = answer.verdict
         found = JudgedRollout(
             row=row.id, skill=row.skill, state=answer.state, kind=answer.kind or answer.state, reward=answer.reward,
-            no_score=answer.no_score or ("" if answer.reward is not None else "; ".join(answer.reasons)[:300]),
+            no_score=answer.no_score or ("" if answer.reward is not None else "; ".join(answer.reasons)[:_REASON]),
+            reasons=tuple(reason[:_REASON] for reason in answer.reasons[:_REASONS]),
             parts=answer.reward_parts, speedup=answer.speedup, attack=verdict is not None and bool(vetoes(verdict)),
         )  # fmt: skip
         if self.chat is None or answer.reward is None or verdict is None:

@@ -76,6 +76,7 @@ def test_what_was_not_judged_is_left_out_and_parts_add_up(tmp_path: Path) -> Non
     (kept,) = step.folder.lines(ATTACKS)
     assert "# attack" in kept["text"]
     assert kept["skill"] == 2
+    assert kept["reasons"] == ["the source itself: it reads the frames of its callers (line 3)"]
 
 
 def test_a_step_without_any_reward_stops_the_run(tmp_path: Path) -> None:

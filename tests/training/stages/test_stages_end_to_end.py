@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from benchmarks.reward_service import Server, free_port
 from stitchcuda.training.session_rows import asked_to_write
@@ -55,8 +56,8 @@ data = "data"
 kinds = ["skill1", "skill2"]
 lora_rank = 0
 learning_rate = 0.003
-batch = 5
-micro_batch = 5
+batch = 6
+micro_batch = 6
 steps = 24
 save_every = 24
 max_length = 8192
@@ -70,7 +71,7 @@ lora_rank = 8
 learning_rate = 0.001
 prompts = 2
 rollouts = 4
-updates = 1
+updates = 2
 micro_batch = 4
 steps = 6
 save_every = 3
@@ -104,8 +105,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     rows = [
         row(f"skill{skill}", f"{name}{copy}", ASKED[skill] + "\n" * copy, text, programs.REFERENCE)
         for skill in (1, 2)
-        for copy in (0, 1)
         for name, text in ANSWERS.items()
+        for copy in range(4 if name == "right" else 2)
     ]
     data_folder(folder / "data", rows)
     (folder / "sft.toml").write_text(SFT)
@@ -133,10 +134,10 @@ def test_a_killed_run_goes_on_to_the_same_adapter(folder: Path) -> None:
     straight = train(folder, "grpo", "grpo.toml", "--out", "straight", "--json")
     assert straight.returncode == 0, straight.stderr
     expected = json.loads(straight.stdout)
-    assert expected["updates"] == 6
+    assert (expected["steps"], expected["updates"]) == (6, 12)
 
     with subprocess.Popen(command("grpo", "grpo.toml", "--out", "killed"), cwd=folder, stderr=subprocess.DEVNULL) as process:
-        saved = folder / "killed" / "checkpoints" / "checkpoint-3" / "stage.json"
+        saved = folder / "killed" / "checkpoints" / "checkpoint-6" / "stage.json"
         while not saved.exists():
             assert process.poll() is None, "it ended before it was killed"
             time.sleep(0.02)
@@ -145,7 +146,7 @@ def test_a_killed_run_goes_on_to_the_same_adapter(folder: Path) -> None:
     resumed = train(folder, "grpo", "grpo.toml", "--out", "killed", "--resume", "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["sha256"] == expected["sha256"]
-    assert "from update 3" in resumed.stderr
+    assert "from update 6" in resumed.stderr
 
     for run in ("straight", "killed"):
         _adds_up(folder / run)
@@ -162,12 +163,17 @@ def test_a_killed_run_goes_on_to_the_same_adapter(folder: Path) -> None:
 def _adds_up(run: Path) -> None:
     """Parts of the reward in the log add up to it, as the answers and the verifier's verdicts say."""
     log, rollouts = lines(run / "log.jsonl"), lines(run / "rollouts.jsonl")
-    assert [line["update"] for line in log] == [1, 2, 3, 4, 5, 6]
+    assert [line["update"] for line in log] == list(range(1, 13))
+    assert [line["update"] for line in log if "reward" in line] == [1, 3, 5, 7, 9, 11], "two updates a step"
     assert len(rollouts) == 48
     assert {line["skill"] for line in rollouts} == {1, 2}
     assert len({line["reward"] for line in rollouts}) > 1
     assert any(line["grad_norm"] > 0 for line in log), "nothing was learnt"
+    adapter = load_file(run / "adapter" / "adapter_model.safetensors")
+    assert any(tensor.any() for name, tensor in adapter.items() if "lora_B" in name), "B begins as zeros"
     for line in log:
+        if "reward" not in line:
+            continue
         own = [rollout for rollout in rollouts if rollout["update"] == line["update"]]
         given = [rollout["reward"] for rollout in own if rollout["reward"] is not None]
         assert line["reward"] == pytest.approx(sum(given) / len(given), abs=1e-6)
