@@ -27,7 +27,7 @@ from stitchcuda.training.stages.config import TrainingStage
 from stitchcuda.training.stages.stage_callback import StageCallback
 from stitchcuda.training.stages.stage_run import LOG, RunSummary, StageRun
 
-_FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing")
+_FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing", "unexpected pos")
 
 
 def load_tokenizer(model: str) -> Any:

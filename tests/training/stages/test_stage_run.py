@@ -71,6 +71,7 @@ def test_a_trainer_s_words_for_a_full_disk_are_known() -> None:
     outer.__cause__ = OSError(errno.ENOSPC, "out of room")
     assert training.is_full(outer)
     assert training.is_full(RuntimeError("I/O error: No space left on device (os error 28)"))
+    assert training.is_full(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 73920 vs 73808"))
     assert not training.is_full(RuntimeError("it failed"))
 
 
