@@ -126,7 +126,7 @@ def _chat(stage: GrpoStage) -> Chat | None:
 
 
 def _health(stage: GrpoStage, patience_s: float = _HEALTH_S) -> dict[str, Any]:
-    """What the service says of itself, with "wrong" where it is no use for this stage."""
+    """What the service says of itself, with "wrong" where this stage cannot use it."""
     client = _client(stage, patience_s)
     try:
         told = client.health()

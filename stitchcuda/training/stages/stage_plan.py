@@ -88,7 +88,7 @@ def plan_lines(plan: StagePlan) -> list[str]:
     lines = [
         f"rows: {rows}; left out as too long: {plan.left_out:,}",
         f"steps: {plan.steps:,}, with {plan.updates:,} updates of the weights",
-        f"weights: {plan.parameters:,}, of which {plan.trained_parameters:,} are trained, on {plan.device}",
+        f"weights: {plan.parameters:,}, on {plan.device}; trained: {plan.trained_parameters:,} {_of(plan)}",
         f"memory, estimated: {memory.total:.2f} GiB (weights {memory.weights:.2f}, training {memory.trained:.2f}, logits "
         f"{memory.logits:.2f}, keys and values {memory.cache:.2f}), without activations between layers",
         *(f"writes {path}" for path in plan.writes),
@@ -99,6 +99,11 @@ def plan_lines(plan: StagePlan) -> list[str]:
         answers = f"the reward service at {plan.service['url']} answers: {plan.service.get('environment')}"
         lines.append(str(plan.service.get("wrong") or answers))
     return lines
+
+
+def _of(plan: StagePlan) -> str:
+    rank = plan.stage["lora_rank"]
+    return f"of an adapter of rank {rank}" if rank else "of them"
 
 
 def _adapter_size(model: Any, rank: int) -> int:
