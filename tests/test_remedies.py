@@ -74,10 +74,10 @@ COMMANDS = {                               # as messages name them, with argumen
     "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
     "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
-    "tasks synthesise": "--count 1 --out FILE",
+    "tasks synthesise": "--count 1 --out FILE", "train data": "SESSION --out DIR",
     "verify --reference": "REF PROGRAM",
 }  # fmt: skip
-_COMMAND = r"\bstitchcuda ((?:agent|docs|memory|tasks) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
+_COMMAND = r"\bstitchcuda ((?:agent|docs|memory|tasks|train) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
 
 
 def commands(given: list[str], names: set[str]) -> set[str]:
@@ -137,8 +137,9 @@ OURS = {
     "--judge": "train reward score", "--level": "bench run", "--loader": "docs add", "--max-attempts": "resume",
     "--max-gpu-seconds": "resume", "--max-minutes": "resume", "--max-tokens": "resume", "--mode": "docs search",
     "--model": "optimize", "--model-option": "optimize", "--out": "bench run", "--output": "report", "--policy": "optimize",
-    "--port": "train reward serve", "--precision": "optimize", "--predict-for": "optimize", "--prompts": "train verl",
-    "--ray": "bench run", "--reward": "train verl", "--reward-url": "train verl", "--stage": "train verl",
+    "--port": "train reward serve", "--precision": "optimize", "--predict-for": "optimize", "--preset": "train grpo",
+    "--prompts": "train verl", "--ray": "bench run", "--resume": "train grpo", "--reward": "train verl",
+    "--reward-url": "train verl", "--stage": "train verl",
     "--reference": "verify", "--references": "bench verify", "--store": "train reward serve", "--tasks": "train reward serve",
     "--test-percent": "train data",
     "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",

@@ -79,6 +79,11 @@ def comparison_page(first: Findings, other: Findings, store: Store) -> bytes:
     return _page("comparison.html.j2", drawn, files=trimmed(changed.files, room), **content)
 
 
+def curves_page(title: str, facts: Sequence[tuple[str, str]], drawn: Sequence[Figure]) -> bytes:
+    """A page of curves under a small table of facts, as HTML: what a run of training came to."""
+    return _page("curves.html.j2", drawn, title=title, facts=facts)
+
+
 @cache
 def _plotly() -> tuple[str, str]:
     """plotly.js for a page (gzip in base64), and its hash for the page's content security policy."""

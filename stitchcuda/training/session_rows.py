@@ -88,6 +88,11 @@ def task_text(how: How, reference: str, program: str = "", evidence: str = "") -
     return template.render(how=how, reference=reference.strip(), program=program, evidence=evidence)
 
 
+def asked_to_write(reference: str) -> tuple[SpokenTurn, ...]:
+    """The prompt of skill 1 for a reference."""
+    return (SpokenTurn(role="user", content=task_text("write", reference)),)
+
+
 class _SessionReader:
     """Reads one session: its attempts with their programs and evidence, and its transcript."""
 

@@ -236,8 +236,11 @@ def test_bad_input_is_one_sentence(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is not None, reason="pyarrow is installed")
-def test_without_pyarrow_verl_s_form_is_refused_before_anything_is_written(home: Workspace, tmp_path: Path) -> None:
+def test_without_pyarrow_verl_s_form_is_refused_before_anything_is_written(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "pyarrow" else find(name, *more))
     done = invoke(*home.store.names(), "--workspace", home.root, "--out", tmp_path / "data", "--form", "verl")
     assert done.exit_code == 2
     assert "verl's parquet files need pyarrow: " in done.stderr

@@ -1,0 +1,100 @@
+"""`stitchcuda train sft` and `stitchcuda train grpo`: run a stage of training on one node, or print its plan.
+
+`--json` prints one JSON object on stdout; lines of progress go to stderr. Without the extra `training` they say how to get it.
+
+Where to look next: `training/stages/config.py` (the TOML file), `training/stages/sft.py`, `training/stages/grpo.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stitchcuda import remedies
+from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.errors import Unavailable
+
+if TYPE_CHECKING:
+    from stitchcuda.training.stages.stage_plan import StagePlan
+    from stitchcuda.training.stages.stage_run import RunSummary
+
+app = typer.Typer(**FORM)
+_STOPPED = "interrupted: --resume goes on from the last save point"
+
+Config = Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="A TOML file with a table for the stage.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder, or with --resume the one to go on in.")]
+Preset = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="Published numbers; the file's values hold.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last save point in --out.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan and write nothing.")]
+
+
+@app.command()
+@report_errors(interrupted=_STOPPED)
+def sft(
+    out: Out, config: Config = None, preset: Preset = None, resume: Resume = False, dry_run: DryRun = False,
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
+    """Fine-tunes on talks and programs that ended well. Exit code 0: it is finished."""
+    from stitchcuda.training.stages.config import SftStage, read_stage
+
+    stage = read_stage(SftStage, config, preset)
+    _require_packages()
+    from stitchcuda.training.stages.sft import plan_sft, train_sft
+
+    if dry_run:
+        return _show_plan(plan_sft(stage, out), as_json)
+    return _show_summary(train_sft(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+
+
+@app.command()
+@report_errors(interrupted=_STOPPED)
+def grpo(
+    out: Out, config: Config = None, preset: Preset = None, resume: Resume = False, dry_run: DryRun = False,
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
+    """Trains both skills by GRPO with the reward service. Exit code 0: it is finished; with --dry-run 1: the service cannot be
+    used."""
+    from stitchcuda.training.stages.config import GrpoStage, read_stage
+
+    stage = read_stage(GrpoStage, config, preset)
+    _require_packages()
+    from stitchcuda.training.stages.grpo import plan_grpo, train_grpo
+
+    if dry_run:
+        return _show_plan(plan_grpo(stage, out), as_json)
+    return _show_summary(train_grpo(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+
+
+def _require_packages() -> None:
+    missing = [name for name in ("trl", "peft", "accelerate", "datasets") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Unavailable(f"training needs {', '.join(missing)}: {remedies.extra('training')}")
+
+
+def _show_plan(plan: StagePlan, as_json: bool) -> int:
+    from stitchcuda.training.stages.stage_plan import plan_lines
+
+    print(plan.model_dump_json() if as_json else "\n".join(plan_lines(plan)))
+    return 1 if plan.service.get("wrong") else 0
+
+
+def _show_summary(summary: RunSummary, out: Path, table: str, as_json: bool) -> int:
+    from stitchcuda.training.stages.curves import write_curves
+    from stitchcuda.training.stages.stage_run import StageRun
+
+    folder = StageRun(out)
+    write_curves(folder, table, summary)
+    folder.finish(summary)
+    if as_json:
+        print(summary.model_dump_json())
+    else:
+        print(f"{out / summary.result}  {summary.updates:,} updates, SHA-256 {summary.sha256[:16]}…; {out / 'curves.html'}")
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,194 @@
+"""Reads what a stage of training is asked: a preset of this package, a TOML file, or both, where the file's values hold.
+
+    [grpo]                  # one table for each stage, with the fields of `GrpoStage`
+    model = "Qwen/Qwen3-32B"
+    data = "data"
+
+Unknown keys and impossible values raise `BadInput` with the key's name. `digest_of` names what decides the weights: a save
+point of another digest cannot be gone on with. No model and no data is read here.
+Where to look next: `training/stages/presets/` (published numbers with their sources), `training/stages/grpo.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from stitchcuda.errors import BadInput
+from stitchcuda.state import Record
+from stitchcuda.training.reward_service.known_rewards import REWARDS
+
+PRESETS = Path(__file__).parent / "presets"
+StageName = Literal["sft", "grpo"]
+_WITHOUT_EFFECT = {"reward_url", "token_file", "patience_s", "judge_url", "save_every", "keep"}  # on the weights
+
+
+class TrainingStage(Record):
+    """What both stages are asked."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    table: ClassVar[StageName]
+    model: str = Field(min_length=1)       # a folder, or a name on the Hugging Face hub
+    data: str = ""                         # a folder that `stitchcuda train data` made
+    held_out: tuple[str, ...] = ()         # files and folders of references that no row may show
+    seed: int = Field(0, ge=0)
+    learning_rate: float = Field(gt=0, lt=1)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    lora_rank: int = Field(ge=0, le=1024)  # 0: all weights are trained
+    lora_alpha: int = Field(16, ge=1)
+    micro_batch: int = Field(1, ge=1)      # sequences in one forward pass
+    steps: int | None = Field(None, ge=1)  # of the schedule; or `epochs`
+    epochs: float | None = Field(None, gt=0)
+    save_every: int = Field(10, ge=1)      # steps between save points
+    keep: int = Field(3, ge=2)             # save points that stay
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give either steps or epochs")
+        return self
+
+    def steps_for(self, rows: int, batch: int) -> int:
+        """Steps of `batch` rows each."""
+        return self.steps if self.steps is not None else max(1, round((self.epochs or 0.0) * rows / batch))
+
+
+class SftStage(TrainingStage):
+    """Fine-tuning on the assistant's turns of rows that ended well (rejection fine-tuning)."""
+
+    table = "sft"
+    data: str = Field(min_length=1)
+    kinds: tuple[Literal["skill1", "skill2", "rft"], ...] = Field(("rft",), min_length=1)
+    least_outcome: float | None = None     # rows whose session ended with less are left out
+    batch: int = Field(ge=1)               # rows of an update
+    max_length: int = Field(ge=8)          # tokens; longer rows are left out, not cut
+
+    @model_validator(mode="after")
+    def _batch_divides(self) -> Self:
+        if self.batch % self.micro_batch:
+            raise ValueError(f"batch = {self.batch} is not a multiple of micro_batch = {self.micro_batch}")
+        return self
+
+
+class GrpoStage(TrainingStage):
+    """GRPO on both skills. A step is one batch of rollouts: `prompts` times `rollouts` answers, which are judged together."""
+
+    table = "grpo"
+    tasks: str = ""                        # what the reward service has as --tasks: prompts of skill 1
+    skill1_weight: float = Field(1.0, ge=0)  # shares of the prompts
+    skill2_weight: float = Field(1.0, ge=0)
+    reward: str = "log-speedup/1"          # a reward of the service
+    reward_url: str = ""                   # by default STITCHCUDA_REWARD_URL
+    token_file: str = ""                   # by default STITCHCUDA_REWARD_TOKEN
+    patience_s: float = Field(7200.0, gt=0)  # that one answer may take
+    judge: str = ""                        # the rubric's chat model, such as openai:NAME; "": none
+    judge_url: str = ""
+    prompts: int = Field(ge=1)             # of a step
+    rollouts: int = Field(ge=2)            # answers to each prompt: a group
+    updates: int = Field(1, ge=1)          # of the weights, with parts of a step's rollouts
+    iterations: int = Field(1, ge=1)       # how often all rollouts of a step are used
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)            # 0: no limit
+    kl: float = Field(0.0, ge=0)           # weight of the divergence from the model before training
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    clip_high: float = Field(0.2, gt=0)
+    max_prompt: int = Field(ge=1)          # tokens; rows with longer prompts are left out
+    max_completion: int = Field(ge=1)      # tokens
+    mask_truncated: bool = False           # answers that were cut off are left out of the loss
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        answers = self.prompts * self.rollouts
+        if not self.data and not self.tasks:
+            raise ValueError("give data, tasks or both")
+        if self.skill1_weight + self.skill2_weight == 0:
+            raise ValueError("skill1_weight and skill2_weight are both 0")
+        if not self.data and self.skill2_weight:
+            raise ValueError("skill2_weight has to be 0 without data: tasks have prompts of skill 1 only")
+        if answers % (self.micro_batch * self.updates):
+            raise ValueError(
+                f"prompts * rollouts = {answers} is not a multiple of micro_batch * updates = {self.micro_batch * self.updates}"
+            )
+        if self.reward not in REWARDS:
+            raise ValueError(f"reward = {self.reward!r} is not known: give one of {', '.join(sorted(REWARDS))}")
+        if self.reward.startswith("stitchcuda-product") and not self.judge:
+            raise ValueError(f"the reward {self.reward} needs a judge, such as openai:NAME")
+        if self.judge.startswith("mailbox"):
+            raise ValueError("judge cannot be a mailbox: training does not wait for people")
+        return self
+
+    @property
+    def updates_a_step(self) -> int:
+        return self.updates * self.iterations
+
+
+Stage = TypeVar("Stage", bound=TrainingStage)
+
+
+def read_stage(kind: type[Stage], file: Path | None, preset: str | None) -> Stage:
+    """The stage that a file, a preset, or a preset with a file's values over it ask for. Raises `BadInput`."""
+    if file is None and preset is None:
+        raise BadInput(f"there is nothing to train by: give a TOML file, --preset {' or --preset '.join(presets())}, or both")
+    given: dict[str, Any] = {}
+    for path in (preset_file(preset) if preset is not None else None, file):
+        found = _table(path, kind.table) if path is not None else {}
+        for length, other in (("steps", "epochs"), ("epochs", "steps")):
+            if length in found:
+                given.pop(other, None)     # a file's length holds, in whichever form
+        given |= found
+    where = " and ".join(str(part) for part in (file, f"preset {preset}" if preset else None) if part)
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise BadInput(f"{where}: {_sentence(kind, error)}") from error
+
+
+def presets() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def preset_file(name: str | None) -> Path:
+    """Raises `BadInput` for one that is not known."""
+    if name not in presets():
+        raise BadInput(f"there is no preset {name!r}: there are {', '.join(presets())}")
+    return PRESETS / f"{name}.toml"
+
+
+def digest_of(stage: TrainingStage, rows: Sequence[str]) -> str:
+    """SHA-256 of all that decides the weights: the stage, and the rows that it is trained on, by their digests."""
+    deciding = stage.model_dump(mode="json", exclude=_WITHOUT_EFFECT)
+    return hashlib.sha256(json.dumps([stage.table, deciding, list(rows)], sort_keys=True).encode()).hexdigest()
+
+
+def _table(path: Path, name: StageName) -> Mapping[str, Any]:
+    try:
+        text = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read ({error}): give a TOML file with a table [{name}]") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is no TOML: {error}") from error
+    if unknown := sorted(set(text) - set(get_args(StageName))):
+        raise BadInput(f"{path}: {unknown[0]} is not known: the tables of a file are [sft] and [grpo]")
+    found = text.get(name)
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} has no table [{name}]: it has {', '.join(f'[{key}]' for key in sorted(text)) or 'none'}")
+    return found
+
+
+def _sentence(kind: type[TrainingStage], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join([kind.table, *map(str, first["loc"])])
+    if first["type"] == "extra_forbidden":
+        return f"{key} is not known: there are {', '.join(sorted(kind.model_fields))}"
+    if first["type"] == "missing":
+        return f"{key} is missing"
+    if first["type"] == "value_error":
+        return f"{key}: {first['ctx']['error']}"
+    return f"{key} = {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}"
