@@ -9,6 +9,7 @@ Where to look next: `state.py` (Evidence), `engineers/prompt.py` (shows this tex
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from stitchcuda.counts import counted
@@ -71,12 +72,19 @@ def describe_build(build: BuildResult) -> str:
     if not build.ok:
         return f"Build: failed.\n```\n{build.log.strip()}\n```"
     lines = ["Build: ok."]
-    for kernel in build.kernels:
-        line = f"- {kernel.name}: {kernel.registers} registers, {kernel.shared_bytes} B shared"
+    for kernel, name in zip(build.kernels, _short([kernel.name for kernel in build.kernels]), strict=True):
+        line = f"- {name}: {kernel.registers} registers, {kernel.shared_bytes} B shared"
         if kernel.spill_bytes or kernel.stack_bytes:
             line += f", {kernel.spill_bytes} B spilled, {kernel.stack_bytes} B stack"
         lines.append(f"{line}; {kernel.machine}" if kernel.machine else line)
     return "\n".join([*lines, *(f"- {note}" for note in build.notes)])
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Kernels' names without return type, anonymous namespace and arguments, where these do not tell two of them apart."""
+    plain = [re.sub(r"^void |\(anonymous namespace\)::", "", name) for name in names]
+    short = [re.sub(r"\([^()]*\)$", "", name) for name in plain]
+    return [brief if short.count(brief) == 1 else whole for brief, whole in zip(short, plain, strict=True)]
 
 
 def describe_check(check: CheckResult, *, limits: bool = True) -> str:
