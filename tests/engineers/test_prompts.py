@@ -277,7 +277,7 @@ def test_resources_of_kernels_that_a_draft_did_not_touch_are_left_out() -> None:
     text = describe_evidence(without_untouched(evidence, before, after))
     assert "old_kernel" not in text
     assert "2 kernels of files that the draft did not change left out" in text
-    assert "mine_kernel(" in text
+    assert "mine_kernel: " in text
     assert "by_macro(" in text, "no unchanged file has its name"
     for every in (before, after | {"kernels/common.cuh": "// new"}):
         assert without_untouched(evidence, before, every) == evidence
