@@ -278,14 +278,14 @@ def test_resources_of_kernels_that_a_draft_did_not_touch_are_left_out() -> None:
     assert "old_kernel" not in text
     assert "2 kernels of files that the draft did not change left out" in text
     assert "mine_kernel: " in text
-    assert "by_macro(" in text, "no unchanged file has its name"
+    assert "by_macro: " in text, "no unchanged file has its name"
     for every in (before, after | {"kernels/common.cuh": "// new"}):
         assert without_untouched(evidence, before, every) == evidence
     made = Draft(files=after, note="")
     assert "old_kernel" not in verifier_prompt(assignment(program=before), made, evidence, ROOM)
     assert "old_kernel" not in coder_prompt(assignment(program=before, last=made, evidence=evidence, ordinal=1), ROOM).split(
         "### What the tools say of it")[1]
-    assert "old_kernel<true>(" in verifier_prompt(assignment(), Draft(files=PROGRAM, note=""), evidence, ROOM)
+    assert "old_kernel<true>: " in verifier_prompt(assignment(), Draft(files=PROGRAM, note=""), evidence, ROOM)
 
 
 def test_a_field_that_nobody_gives_is_an_error() -> None:
