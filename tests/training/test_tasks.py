@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stitchcuda.cli.app import app
+from stitchcuda.training.tasks import composition
 from stitchcuda.training.tasks.candidate import Candidate, Refusal, TaskConditions, TrainingTask, judge
 from stitchcuda.training.tasks.composition import compose
 from stitchcuda.training.tasks.decontamination import HeldOut, read_held_out, structure_of
@@ -136,3 +137,27 @@ def test_a_table_is_filtered_and_a_crash_of_one_row_stops_nothing(tmp_path: Path
     told = json.loads(result.stdout)
     assert [json.loads(line)["name"] for line in out.read_text().splitlines()] == ["good"]
     assert {name: refused for name, refused in told["refused"].items() if refused} == {"runs": 2, "duplicate": 1}
+
+
+def test_no_product_or_sum_folds_into_the_one_before() -> None:
+    """Two linear operators in a row are one: something that is not linear stands between them."""
+    follows = 0
+    for seed in range(400):
+        pending = False
+        for operator in compose(random.Random(seed)).operators:
+            assert not (pending and operator.linear), (seed, operator.name)
+            follows += operator.linear
+            if operator.linear:
+                pending = operator.family in ("product", "convolution")
+            elif operator.role not in ("move", "join", "norm", "pool"):
+                pending = False
+    assert follows > 100
+
+
+@pytest.mark.parametrize(("layout", "shape", "expected"), [
+    ("image", ["b", "c", "h", "w"], "torch.randn(b, c, h, w) * (0.5 + torch.rand(c, 1, 1)) + torch.randn(b, c, 1, 1)"),
+    ("sequence", ["b", "l", "d"], "torch.randn(b, l, d) * (0.5 + torch.rand(d)) + torch.randn(b, 1, d)"),
+    ("rows", ["b", "f"], "torch.randn(b, f) * (0.5 + torch.rand(f)) + torch.randn(f)"),
+])  # fmt: skip
+def test_inputs_have_samples_and_channels_that_differ(layout: str, shape: list[str], expected: str) -> None:
+    assert composition._uneven(layout, shape) == expected

@@ -86,8 +86,7 @@ def compose(rng: random.Random) -> Composition:
     layout = _pick(rng, LAYOUT_WEIGHTS)
     draft = Composition(layout, [])
     draft.shape = [_new_size(draft, rng, _first_kind(layout, letter)) for letter in LAYOUTS[layout].split()]
-    how = f"torch.randn({', '.join(draft.shape)})"
-    draft.inputs.append(("x", how))
+    draft.inputs.append(("x", _uneven(layout, draft.shape)))
     draft.names.add("x")
     count = _pick(rng, _COUNTS)
     marks = [(layout, list(draft.shape), 0)]   # before each operator: layout, shape, lines of forward so far
@@ -103,6 +102,17 @@ def compose(rng: random.Random) -> Composition:
     return draft
 
 
+def _uneven(layout: str, shape: Sequence[str]) -> str:
+    """Returns how `x` is drawn: channels of different sizes, samples (or columns of rows) of different means. Of values that
+    are all alike a norm changes nothing, and any average is the same."""
+    channel = _CHANNEL.get(layout, len(shape) - 1)
+    behind = ["1"] * (len(shape) - 1 - channel)
+    size = ", ".join([shape[channel], *behind])
+    means = [name if place in (0, channel) else "1" for place, name in enumerate(shape)]
+    offset = size if layout == "rows" else ", ".join(means)
+    return f"torch.randn({', '.join(shape)}) * (0.5 + torch.rand({size})) + torch.randn({offset})"
+
+
 def _first_kind(layout: str, letter: str) -> str:
     return "rows" if layout == "rows" and letter == "B" else _FIRST[letter]
 
@@ -115,6 +125,7 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
         followers.pop("loss", None)
     if draft.operators and draft.operators[-1].activated:
         followers.pop("act", None)
+    pending = _is_linear_so_far(draft)
     if last and role:
         ends = {"loss": 3.0, "head": 3.0, "move": 0.2}
         followers = {key: weight * ends.get(key, 1.0) for key, weight in followers.items()}
@@ -128,12 +139,22 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
         fitting = [
             operator for operator in options
             if (operator.name not in used or chosen == "act" or operator.weight >= 2)
-            and not (operator.first and draft.operators) and _fits(draft, operator)
+            and not (operator.first and draft.operators) and not (pending and operator.linear) and _fits(draft, operator)
         ]  # fmt: skip
         if fitting:
             return rng.choices(fitting, [operator.weight * FAMILY_WEIGHTS[operator.family] for operator in fitting])[0]
         del known[chosen]
     return None
+
+
+def _is_linear_so_far(draft: Composition) -> bool:
+    """Whether x is a linear function of what the last product or convolution made: another one, or a sum, folds into it."""
+    for operator in reversed(draft.operators):
+        if operator.linear:
+            return operator.family in ("product", "convolution")
+        if operator.role not in ("move", "join", "norm", "pool"):
+            return False
+    return False
 
 
 def _fits(draft: Composition, operator: Operator) -> bool:

@@ -48,6 +48,11 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 of 4 channels, halves of even sizes and 4, 8 or 16 heads come out even."""
 
 
+_NONLINEAR = re.compile(
+    r"F\.(?!linear|conv|pad|interpolate|unfold|avg_pool)\w+\(|tanh|sigmoid|softmax|relu|gelu|silu|exp\(|pow\(|norm|abs\(|max\("
+    r"|\w \* \w"
+)
+_SUMMED = re.compile(r"\b(sum|mean)\(|avg_pool|AvgPool")
 _ACTIVATED = re.compile(r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\(")
 
 
@@ -69,6 +74,13 @@ class Operator:
     inputs: str = ""
     weight: float = 1.0
     first: bool = False
+
+    @property
+    def linear(self) -> bool:
+        """Whether it is a plain product, convolution, sum or mean: two of these in a row are one."""
+        plain = self.family in ("product", "convolution") and self.role in ("mix", "move", "head", "pool")
+        summed = self.family == "reduction" and self.role in ("head", "pool") and bool(_SUMMED.search(self.forward))
+        return (plain or summed) and not _NONLINEAR.search(self.forward)
 
     @property
     def activated(self) -> bool:
