@@ -9,7 +9,8 @@
 
 It imports no verl and starts nothing. The reward service's token stands in no file.
 Where to look next: `training/verl_files.py` (rows with tools), `training/reward_service/trainers.py` (the reward functions),
-`cli/verl_run.py` (the command), docs/learning.md. The numbers with their sources: `verl_presets.toml` beside this file.
+`cli/verl_run.py` (the command), docs/learning.md. The numbers with their sources: `verl_presets.toml` beside this
+file, and `training/stages/presets` for what TRL runs too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stitchcuda.training.data import DataManifest
 from stitchcuda.training.reward_service.known_rewards import REWARDS
 from stitchcuda.training.reward_service.tasks import read_tasks
 from stitchcuda.training.session_rows import task_text
+from stitchcuda.training.stages.config import preset_file
 from stitchcuda.training.verl_files import task_rows, write_rows, write_tools
 
 Value = bool | int | float | str | tuple[str, ...]
@@ -46,6 +48,18 @@ WITHOUT_VALUE = {
     "cuda-agent-milestones/1": "on a GPU it needs torch.compile's time, and the reward service takes none",
 }
 """Why the reward service has no value for an accepted program, or for one that is faster than eager, by the reward's name."""
+
+
+_OF_GRPO = {
+    "max_prompt": "data.max_prompt_length", "max_completion": "data.max_response_length",
+    "lora_rank": "actor_rollout_ref.model.lora_rank", "lora_alpha": "actor_rollout_ref.model.lora_alpha",
+    "learning_rate": "actor_rollout_ref.actor.optim.lr", "kl": "actor_rollout_ref.actor.kl_loss_coef",
+    "clip_low": "actor_rollout_ref.actor.clip_ratio_low", "clip_high": "actor_rollout_ref.actor.clip_ratio_high",
+    "micro_batch": "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "rollouts": "actor_rollout_ref.rollout.n",
+    "temperature": "actor_rollout_ref.rollout.temperature", "top_k": "actor_rollout_ref.rollout.top_k",
+    "top_p": "actor_rollout_ref.rollout.top_p", "epochs": "trainer.total_epochs",
+}  # fmt: skip
+"""What verl calls the fields of `GrpoStage`."""
 
 
 class VerlStage(Record):
@@ -94,12 +108,20 @@ def verl_stages() -> dict[str, dict[str, VerlStage]]:
     presets = tomllib.loads(PRESETS.read_text(encoding="utf-8"))
     common = dict(_flat(presets.pop(_COMMON)["verl"]))
     return {
-        preset: {
-            name: VerlStage(preset=preset, stage=name, overrides=common | dict(_flat(given.pop("verl"))), **given)
-            for name, given in stages.items()
-        }
+        preset: {name: _stage(preset, name, given, common) for name, given in stages.items()}
         for preset, stages in presets.items()
     }
+
+
+def _stage(preset: str, name: str, given: dict[str, Any], common: Mapping[str, Value]) -> VerlStage:
+    """A stage, with the numbers of TRL's stage of the same preset where `numbers` names one."""
+    overrides = dict(common)
+    if table := given.pop("numbers", None):
+        numbers = tomllib.loads(preset_file(preset).read_text(encoding="utf-8"))[table]
+        overrides |= {key: numbers[field] for field, key in _OF_GRPO.items()}
+        prompts = numbers["prompts"]
+        given |= {"reward": numbers["reward"], "prompts": prompts, "mini_prompts": prompts // numbers["updates"]}
+    return VerlStage(preset=preset, stage=name, overrides=overrides | dict(_flat(given.pop("verl"))), **given)
 
 
 def find_stage(preset: str, stage: str | None) -> VerlStage:
