@@ -296,11 +296,12 @@ def test_attempts_are_filtered(opened: Opened) -> None:
     seen = opened("simulated")
     attempts = seen.tab.locator("details.attempt")
     seen.tab.get_by_role("button", name="wrong 2").click()
+    expect(attempts.filter(visible=True)).to_have_count(2)
     assert [one.is_visible() for one in attempts.all()] == [False, False, False, True, True, False]
     seen.tab.get_by_role("button", name="Open all").click()
     expect(attempts.nth(3)).to_have_attribute("open", "")
     seen.tab.locator("a.step").first.click()  # a link to one that is filtered out shows it
-    assert attempts.first.is_visible()
+    expect(attempts.first).to_be_visible()
 
 
 @pytest.mark.parametrize("name", PAGES)
