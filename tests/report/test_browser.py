@@ -236,7 +236,7 @@ def test_a_link_that_was_followed_opens_its_attempt_again(opened: Opened) -> Non
         link.click()
         seen.tab.get_by_role("button", name=hide).click()
         link.click()
-        assert attempt.is_visible()
+        expect(attempt).to_be_visible()
         expect(attempt).to_have_attribute("open", "")
         assert seen.tab.evaluate("document.activeElement.parentElement.id") == "attempt-1"
     seen.tab.get_by_role("button", name="Close all").click()
