@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from stitchcuda.counts import counted
 from stitchcuda.engineers.agents.tools import MOST_CHARACTERS, ToolAnswer
 from stitchcuda.engineers.agents.workbench_client import SUFFIXES
-from stitchcuda.engineers.agents.workbench_folder import HIDDEN
+from stitchcuda.engineers.agents.workbench_folder import HIDDEN, opened
 from stitchcuda.errors import BadInput, Unavailable
 
 MOST_ENTRIES = 2_000                       # files and folders below kernels/ that are looked at
@@ -62,13 +62,10 @@ async def ask(folder: Path, request: Mapping[str, object]) -> ToolAnswer:
     """Sends a request to the workbench's session and waits for the answer. Raises `Unavailable` if nobody answers."""
     line = json.dumps(request).encode() + b"\n"
     try:
-        place = os.open(folder / HIDDEN, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            if not stat.S_ISSOCK(os.stat("socket", dir_fd=place, follow_symlinks=False).st_mode):
+        with opened(folder / HIDDEN) as hidden:
+            if not stat.S_ISSOCK((hidden / "socket").lstat().st_mode):
                 raise Unavailable(f"{folder} has no socket of a session: call analyse with its reference, which makes one")
-            stream = await anyio.connect_unix(f"/proc/self/fd/{place}/socket")  # a socket's own address has a short limit
-        finally:
-            os.close(place)
+            stream = await anyio.connect_unix(hidden / "socket")
     except OSError as error:
         raise Unavailable(
             f"nobody serves a workbench in {folder} ({error.strerror or error}): call analyse with its reference, which makes "

@@ -19,6 +19,15 @@ def remove(folder: Path) -> None:
         os.rmdir(folder)
 
 
+def clear(path: Path) -> None:
+    """Removes a file, a link (not what it leads to) or a folder with all that is in it, if one is there. Raises OSError for a
+    file that cannot be removed."""
+    if path.is_dir() and not path.is_symlink():
+        remove(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
 def _empty(folder: Path) -> None:
     """Empties a folder level by level: what lies deeper is moved up, so that no path grows long."""
     token = secrets.token_hex(4)

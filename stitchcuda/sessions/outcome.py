@@ -52,6 +52,14 @@ def ended(state: State) -> Status:
     return "nothing_to_do" if (state.get("stop_reason") or "").startswith(NOTHING) else "done"
 
 
+def is_accepted(state: State) -> bool:
+    """Whether a session that is done has a program that it kept, and that its last check found correct."""
+    final = state.get("final")
+    check = final.check if final else None
+    sound = check is not None and check.ok and not check.reasons
+    return sound and final is not None and final.tier in ("measured", "timed", "simulated") and bool(state.get("tasks_kept"))
+
+
 def outcome_of(
     home: Workspace, name: str, state: State, attempts: Sequence[Attempt], program: Path | None, status: Status, why: str | None
 ) -> Outcome:
@@ -64,13 +72,11 @@ def outcome_of(
     speedup = timing.speedup if timing else best.speedup if best else None
     baseline_ms = timing.reference_ms if timing else baseline.eager_ms if baseline else None
     tier = final.tier if final else best.tier if best else None
-    check = final.check if final else None
-    sound = check is not None and check.ok and not check.reasons and tier in ("measured", "timed", "simulated")
     report = state.get("report")
     predicted, unpredicted = _predicted(home, state, attempts)
     evidence = (Evidence.model_validate_json(home.store.get(attempt.evidence)) for attempt in attempts)
     return Outcome(
-        session=name, status=status, accepted=status == "done" and sound and bool(state.get("tasks_kept")), tier=tier,
+        session=name, status=status, accepted=status == "done" and is_accepted(state), tier=tier,
         attempts=state.get("attempts", 0), tasks_done=len(state.get("tasks_done", ())),
         tasks_total=state.get("tasks_total", 0), baseline_ms=baseline_ms,
         best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START
@@ -28,6 +28,7 @@ from stitchcuda.graph.runtime import RunContext
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
 from stitchcuda.nodes.remote_tools import ELSEWHERE, RemoteTools
+from stitchcuda.sessions.outcome import is_accepted
 from stitchcuda.sessions.repair import repair
 from stitchcuda.state import Baseline, Plan, State, Usage
 from stitchcuda.store import SessionRecord, Workspace
@@ -142,7 +143,7 @@ def _close_agent(engineers: Engineers, graph: Graph, name: str) -> None:
         engineers.agent.close("The session was interrupted; what was handed in and judged is kept.", 2)
         return
     final = found.values.get("final")
-    accepted = bool(final and final.check and final.check.ok and found.values.get("tasks_kept"))
+    accepted = is_accepted(cast(State, found.values))
     text = f"{'ACCEPTED' if accepted else 'NOT ACCEPTED'}. The session has ended: {found.values.get('stop_reason')}."
     told = f"{text}\n{describe_evidence(final, limits=False)}" if final else text
     engineers.agent.close(told, 0 if accepted else 1)

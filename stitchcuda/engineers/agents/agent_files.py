@@ -16,7 +16,7 @@ from pathlib import Path
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.agents.tools import MOST_CHARACTERS
-from stitchcuda.sandbox.removal import remove
+from stitchcuda.sandbox.removal import clear
 from stitchcuda.store.files import replace_file
 
 SHOWN = 24_000                             # characters of a file, or of a search's result, that are shown at once
@@ -36,19 +36,14 @@ class AgentFiles:
 
     def begin(self, program: Files, reference: str) -> None:
         """Makes the folder anew, with a program's files and the reference."""
-        if self.root.exists():
-            remove(self.root)
+        clear(self.root)
         self.root.mkdir(parents=True)
         self._write(self.root / "reference.py", reference)
         self.put_program(program)
 
     def put_program(self, program: Files) -> None:
         """Replaces model_new.py and kernels/ by those of a program."""
-        kernels = self.root / "kernels"
-        if kernels.is_symlink() or kernels.is_file():
-            kernels.unlink()
-        elif kernels.exists():
-            remove(kernels)
+        clear(self.root / "kernels")
         for path, text in program.items():
             if isinstance(text, str) and (path == "model_new.py" or path.startswith("kernels/")):
                 self.write(path, text)

@@ -14,18 +14,18 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from jinja2 import StrictUndefined, Template
-
 from stitchcuda.engineers import Assignment
 from stitchcuda.engineers.agents.agent_command import NEEDS, AgentCommand
 from stitchcuda.engineers.agents.tools import AgentTools
+from stitchcuda.engineers.prompt_values import render_prompt
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits as bounding
 from stitchcuda.sandbox.background import BackgroundCommand
 from stitchcuda.sandbox.command import CommandEnd
 from stitchcuda.sandbox.limits import signal_name
 from stitchcuda.sandbox.proxy import PORT, Proxy, local_ports
-from stitchcuda.sandbox.removal import remove
+from stitchcuda.sandbox.removal import clear
+from stitchcuda.store.session_record import now
 
 PROMPT = "PROMPT.md"
 TRANSCRIPT = "agent-output.txt"            # in the session's folder
@@ -88,9 +88,9 @@ class CommandAgent:
         asked, folder = self._command, self._workbench.folder
         prompt, home, scratch = folder / PROMPT, self._session / "agent-home", self._session / "agent-tmp"
         transcript = self._session / TRANSCRIPT
-        _write_new(prompt, agent_prompt(again=transcript.exists()))
+        _write_new(prompt, render_prompt("agent_prompt", {"again": transcript.exists()}))  # it was started before
         for place in (home, scratch):
-            _clear(place)
+            clear(place)
             place.mkdir(mode=0o700)
         for path in asked.config:
             link = home / path
@@ -98,7 +98,7 @@ class CommandAgent:
             link.symlink_to(Path.home() / path)
         words = [word.replace("{workdir}", str(folder)).replace("{prompt_file}", str(prompt)) for word in asked.words]
         with transcript.open("a", encoding="utf-8") as file:
-            file.write(f"--- {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {' '.join(words)}\n")
+            file.write(f"--- {now()} {' '.join(words)}\n")
         self._running = BackgroundCommand(
             words,
             seconds=max(1.0, self._deadline - time.monotonic()),
@@ -127,7 +127,7 @@ class CommandAgent:
 
     def _note(self, text: str) -> None:
         with (self._session / NETWORK).open("a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n")
+            file.write(f"{now()} {text}\n")
 
     def _describe(self, end: CommandEnd) -> str:
         limits = self._command.limits
@@ -147,22 +147,8 @@ class CommandAgent:
         return "; ".join(told)
 
 
-def agent_prompt(*, again: bool) -> str:
-    """Returns what the agent is told at first. `again`: it was started before in this session."""
-    template = Path(__file__).parent.parent.joinpath("prompts", "agent_prompt.md.j2").read_text(encoding="utf-8")
-    return f"{Template(template, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).render(again=again)}\n"
-
-
 def _write_new(path: Path, text: str) -> None:
     """Writes a file into a folder that an agent has written to: nothing that it left there is followed."""
-    _clear(path)
+    clear(path)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _clear(path: Path) -> None:
-    """Removes whatever is there, and not what a link leads to."""
-    if path.is_dir() and not path.is_symlink():
-        remove(path)
-    elif os.path.lexists(path):
-        path.unlink()

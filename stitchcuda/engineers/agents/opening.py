@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from stitchcuda.engineers.metered_chat import MeteredChat
 from stitchcuda.engineers.recorded_chat import Unrecorded
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Settings
+from stitchcuda.store.session_record import now
 
 CALLS = "agent.jsonl"                      # in the session's folder: each call of a tool, a line
 
@@ -75,6 +75,6 @@ class _Calls:
         self._path, self._lock = path, threading.Lock()
 
     def __call__(self, call: dict[str, Any]) -> None:
-        line = json.dumps({"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **call}, ensure_ascii=False)
+        line = json.dumps({"at": now(), **call}, ensure_ascii=False)
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")

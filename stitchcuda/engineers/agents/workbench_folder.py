@@ -12,7 +12,6 @@ Where to look next: `engineers/agents/workbench_text.py` (the pages), `engineers
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from stitchcuda.engineers.agents import workbench_client
 from stitchcuda.engineers.agents.tools import FILE_NAME
 from stitchcuda.engineers.agents.workbench_text import skill_page, task_page
 from stitchcuda.errors import BadInput
+from stitchcuda.sandbox.removal import clear, remove
 from stitchcuda.store.files import replace_file
 
 HIDDEN = ".stitchcuda"                     # the socket and the commands' code
@@ -77,10 +77,7 @@ def _is_agents(name: str, held: str | bytes) -> bool:
 def _write_best(place: Path, program: Files) -> None:
     """Writes best/ anew. What it was made to point to is not touched."""
     best = place / "best"
-    if best.is_symlink() or best.is_file():
-        best.unlink()
-    elif best.exists():
-        shutil.rmtree(best)
+    clear(best)
     best.mkdir()
     with opened(best) as inside:
         _write_program(inside, program)
@@ -110,5 +107,5 @@ def _write(place: Path, name: str, text: str, mode: int = 0o644) -> None:
     """Writes a file of the session's in place of whatever has its name."""
     path = place / name
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        remove(path)
     replace_file(path, text.encode(), mode)
