@@ -51,6 +51,29 @@ def test_a_sound_task_passes() -> None:
     examine(text("return F.gelu(self.norm(self.fc(x)))", init="self.fc, self.norm = nn.Linear(16, 8), nn.LayerNorm(8)"))
 
 
+def test_a_whole_operator_has_to_change_a_tenth_of_the_output() -> None:
+    lines = "x = torch.relu(self.fc(x))\n{}return x"
+    init = "self.fc = nn.Linear(16, 8)"
+    weak, strong = (text(lines.format(f"x = x + {share} * torch.sin(7 * x)\n"), init=init) for share in (0.03, 0.9))
+    without = {"sine": text(lines.format(""), init=init), "layer": text("return self.fc(y)", init=init)}
+    examine(strong, without=without)
+    with pytest.raises(Refused, match="without the sine, less than 10% of the output changes"):
+        examine(weak, without=without)
+
+
+def test_a_residual_goes_around_something_that_is_not_linear() -> None:
+    around = 0
+    for seed in range(400):
+        draft = compose(random.Random(seed))
+        lines = [line for _, line in draft.forward]
+        if draft.residual:
+            begin = next(at for at, line in enumerate(lines) if line.startswith("identity = "))
+            numbers = {number for number, _ in draft.forward[begin + 1 : lines.index("x = x + identity")]}
+            assert any(draft.operators[number].bends for number in numbers), seed
+            around += 1
+    assert around > 50
+
+
 def test_structure_forgets_names_numbers_and_docstrings() -> None:
     first = structure_of(text("y = self.fc(x)\nreturn torch.relu(y)", init="self.fc = nn.Linear(16, 8)"))
     second = structure_of(

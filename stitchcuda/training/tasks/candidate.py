@@ -110,7 +110,7 @@ def _judge(candidate: Candidate, asked: TaskConditions) -> TrainingTask:
     nearest, overlap = _held_out(asked.held_out).nearest(structure_of(small))
     if overlap >= decontamination.OVERLAP:
         raise Refused("held out", f"{overlap:.0%} like {nearest}")
-    examine(small, inductor=asked.inductor)
+    examine(small, without=draft.without_each() if draft else None, inductor=asked.inductor)
     device = _device(asked.predict_for)
     source, graph = candidate.source, None
     try:

@@ -41,15 +41,16 @@ class Composition:
     arguments: list[str] = field(default_factory=list)
     inputs: list[tuple[str, str]] = field(default_factory=list)
     init: list[str] = field(default_factory=list)
-    forward: list[str] = field(default_factory=list)
+    forward: list[tuple[int, str]] = field(default_factory=list)  # number of the operator, -1: none; line
     operators: list[Operator] = field(default_factory=list)
     residual: bool = False
     names: set[str] = field(default_factory=set)
 
-    def write(self, sizes: Mapping[str, int]) -> str:
-        """Returns the reference's text with these values of its constants."""
+    def write(self, sizes: Mapping[str, int], without: int | None = None) -> str:
+        """Returns the reference's text with these values of its constants. `without`: the number of an operator whose lines of
+        `forward` are left out."""
         body = "\n".join(f"        {line}" for line in self.init)
-        steps = "\n".join(f"        {line}" for line in self.forward)
+        steps = "\n".join(f"        {line}" for number, line in self.forward if number != without)
         taken = "".join(f", {name}" for name in self.arguments)
         text = body + steps
         heads = [f"import {name}" for name in ("math",) if f"{name}." in text]
@@ -73,6 +74,13 @@ class Composition:
         text = ", ".join(names[:-1]) + (" and " if names[1:] else "") + names[-1]
         extra = " with a residual connection" if self.residual else ""
         return f"{text[:1].upper()}{text[1:]}{extra}."
+
+    def without_each(self) -> dict[str, str]:
+        """Returns the text at the small sizes without each operator that keeps the shape, by the operator's name."""
+        return {
+            operator.name: self.write(self.small(), without=number)
+            for number, operator in enumerate(self.operators) if not operator.shape and self.operators[1:]
+        }  # fmt: skip
 
     def small(self) -> dict[str, int]:
         return {name: small for name, (small, _) in self.sizes.items()}
@@ -125,6 +133,8 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
         followers.pop("loss", None)
     if draft.operators and draft.operators[-1].activated:
         followers.pop("act", None)
+    if draft.operators and draft.operators[-1].sums_to_one:
+        followers = {"mix": 1}
     pending = _is_linear_so_far(draft)
     if last and role:
         ends = {"loss": 3.0, "head": 3.0, "move": 0.2}
@@ -208,7 +218,7 @@ def _add(draft: Composition, rng: random.Random, operator: Operator) -> None:
         filled = re.sub(r"\{([A-Z])\}", lambda match: _inside(letters[match[1]]), line)
         _take_arguments(draft, filled)
         draft.init.append(filled)
-    draft.forward += forward.split("\n")
+    draft.forward += [(len(draft.operators), line) for line in forward.split("\n")]
     if operator.shape:
         draft.shape = [_dimension(part, letters) for part in operator.shape.split()]
     draft.layout = operator.to or draft.layout
@@ -221,6 +231,7 @@ def _add_residual(draft: Composition, rng: random.Random, marks: Sequence[tuple[
         (first, last) for first in range(len(marks)) for last in range(first + 1, len(marks))
         if marks[first][0] == marks[last][0]
         and any(operator.role == "mix" for operator in draft.operators[first:last])
+        and any(operator.bends for operator in draft.operators[first:last])  # else both sides fold into one product
         and not any(operator.role in ("head", "loss") for operator in draft.operators[first:last])
     ]  # fmt: skip
     plain = [span for span in spans if marks[span[0]][1] == marks[span[1]][1]]
@@ -242,8 +253,8 @@ def _add_residual(draft: Composition, rng: random.Random, marks: Sequence[tuple[
         before = "identity = self.shortcut(x)"
     else:
         return
-    draft.forward.insert(marks[last][2], "x = x + identity")
-    draft.forward.insert(marks[first][2], before)
+    draft.forward.insert(marks[last][2], (-1, "x = x + identity"))
+    draft.forward.insert(marks[first][2], (-1, before))
     draft.residual = True
 
 

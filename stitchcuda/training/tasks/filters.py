@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ FILTERS = (
 in `training/tasks/candidate.py`."""
 LARGEST = 1e6                              # magnitude of an output
 _SEEDS = (11, 12)
-_LEAST = 0.01                              # share of an output that an operator or other inputs have to change, in norm
+_LEAST = 0.01                              # share of an output that a node or other inputs have to change, in norm
+_LEAST_OPERATOR = 0.1                      # that a whole operator has to change
 _TINY = 1e-3                               # a constant that is added against division by zero
 
 
@@ -42,9 +43,10 @@ class Refused(Exception):
         self.why = " ".join(why.split())[:300]
 
 
-def examine(source: str, *, inductor: bool = False) -> None:
+def examine(source: str, *, without: Mapping[str, str] | None = None, inductor: bool = False) -> None:
     """Asks the filters from "runs" to "compiles" about a task's text. Raises Refused.
 
+    `without`: the text without each operator that may be left out, by the operator's name.
     `inductor`: torch.compile with its code generation, which takes seconds; else only what precedes it (Dynamo's capture and
     the functional graph, `aot_eager`).
     """
@@ -54,7 +56,8 @@ def examine(source: str, *, inductor: bool = False) -> None:
         task.ask_for_values()
         task.ask_for_every_input()
         program = task.export()
-        task.ask_for_dead_operators(program)
+        task.ask_for_operators(without or {})
+        task.ask_for_dead_nodes(program)
         task.ask_torch_compile("inductor" if inductor else "aot_eager")
 
 
@@ -71,9 +74,11 @@ class _Task:
         if not self.own[0]:
             raise Refused("runs", "returns no tensor")
 
-    def build(self, seed: int = 1) -> nn.Module:
-        torch.manual_seed(seed)
-        model: nn.Module = self.names["Model"](*self.names.get("get_init_inputs", list)())
+    def build(self, names: Mapping[str, Any] | None = None) -> nn.Module:
+        """The model with parameters drawn from one seed. `names`: of another text with the same parameters."""
+        names = self.names if names is None else names
+        torch.manual_seed(1)
+        model: nn.Module = names["Model"](*names.get("get_init_inputs", list)())
         for parameter in model.parameters():  # as the verifier does: a scale of ones would look like an operator without effect
             parameter.add_(torch.randn_like(parameter) * (0.1 * parameter.abs().mean() + 0.01))
         torch.manual_seed(99)              # of what `forward` may draw
@@ -126,9 +131,11 @@ class _Task:
             for given, own, exact, allowed in zip(outputs, self.own[0], self.exact[0], self.bounds, strict=True)
         )
 
-    def nearly_same(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether all outputs differ from those of the first set of inputs by less than _LEAST, of what varies in them."""
-        return all(_change(given, own) < _LEAST for given, own in zip(outputs, self.own[0], strict=True))
+    def nearly_same(self, outputs: Sequence[Tensor], least: float = _LEAST) -> bool:
+        """Whether all outputs have the shapes of those of the first set of inputs, and differ from them by less than a share of
+        what varies in them."""
+        shapes = [leaf.shape for leaf in outputs] == [leaf.shape for leaf in self.own[0]]
+        return shapes and all(_change(given, own) < least for given, own in zip(outputs, self.own[0], strict=True))
 
     def ask_for_every_input(self) -> None:
         tensors = [place for place, value in enumerate(self.inputs[0]) if isinstance(value, Tensor)]
@@ -149,7 +156,17 @@ class _Task:
         except Exception as error:         # torch.export has no common base class for what it cannot do
             raise Refused("exports", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
 
-    def ask_for_dead_operators(self, program: torch.export.ExportedProgram) -> None:
+    def ask_for_operators(self, without: Mapping[str, str]) -> None:
+        for name, text in without.items():
+            names = define(text)
+            try:
+                outputs = self._outputs(self.build(names=names), self.inputs[0])
+            except (NameError, UnboundLocalError, RuntimeError):  # later lines need what it makes
+                continue
+            if self.nearly_same(outputs, _LEAST_OPERATOR):
+                raise Refused("no dead operator", f"without the {name}, less than {_LEAST_OPERATOR:.0%} of the output changes")
+
+    def ask_for_dead_nodes(self, program: torch.export.ExportedProgram) -> None:
         module = program.module()
         assert isinstance(module, fx.GraphModule)
         state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
@@ -158,7 +175,7 @@ class _Task:
             without = _Without(module, node)
             results = pytree.tree_leaves(without.run(*pytree.tree_leaves(self.inputs[0])))
             outputs = [leaf for leaf in results if isinstance(leaf, Tensor)]
-            if [leaf.shape for leaf in outputs] == [leaf.shape for leaf in self.own[0]] and self.nearly_same(outputs):
+            if self.nearly_same(outputs):
                 raise Refused("no dead operator", f"leaving out {node.target} ({node.name}) changes next to nothing")
 
     def ask_torch_compile(self, backend: str) -> None:

@@ -122,7 +122,7 @@ def _spatial(n: int) -> dict[str, list[Op]]:
                f"self.psi = nn.Conv{n}d({{C}} // 2, 1, kernel_size=1)",
                new="K=channels", inputs=f"gating=randn(B, K, {', '.join(s.split())})"),
             Op("layer scale and residual", "several inputs", "join", f"x = residual + self.gamma.view(-1, {ones}) * x",
-               "self.gamma = nn.Parameter(torch.full(({C},), 0.1))", inputs=f"residual=randn({inner})"),
+               "self.gamma = nn.Parameter(torch.full(({C},), 0.5))", inputs=f"residual=randn({inner})"),
         ],
         "move": [
             Op("nearest-neighbour upsampling", "movement", "move", "x = F.interpolate(x, scale_factor=2, mode='nearest')",
@@ -249,7 +249,6 @@ SIGNAL["mix"] += [
     Op("selective cumulative mean", "scan", "mix",
        "weight = torch.exp(torch.tanh(self.score(x)))\nx = torch.cumsum(weight * x, dim=-1) / torch.cumsum(weight, dim=-1)",
        "self.score = nn.Conv1d({C}, 1, kernel_size=1)", weight=2),
-    Op("running maximum over time", "scan", "mix", "x = torch.cummax(x, dim=-1).values"),
 ]
 SIGNAL["move"] += [
     Op("overlapping frames", "movement", "move", "x = self.frames(x.unfold(-1, 4, 2)).flatten(-2)",

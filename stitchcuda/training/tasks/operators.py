@@ -50,10 +50,13 @@ of 4 channels, halves of even sizes and 4, 8 or 16 heads come out even."""
 
 _NONLINEAR = re.compile(
     r"F\.(?!linear|conv|pad|interpolate|unfold|avg_pool)\w+\(|tanh|sigmoid|softmax|relu|gelu|silu|exp\(|pow\(|norm|abs\(|max\("
-    r"|\w \* \w"
+    r"|[a-z_)] \* [a-z_(]"
 )
 _SUMMED = re.compile(r"\b(sum|mean)\(|avg_pool|AvgPool")
-_ACTIVATED = re.compile(r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\(")
+_ACTIVATED = re.compile(
+    r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\("
+    r"|^x = (torch\.(logsumexp|clamp|square|linalg\.vector_norm)|x\.(pow|var|abs|amax))\("
+)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,17 @@ class Operator:
         return (plain or summed) and not _NONLINEAR.search(self.forward)
 
     @property
+    def bends(self) -> bool:
+        """Whether it is no linear function of `x`."""
+        plain = self.linear or self.role in ("move", "join", "pool") or self.family in ("scan", "several inputs")
+        return not plain or bool(_NONLINEAR.search(self.forward))
+
+    @property
+    def sums_to_one(self) -> bool:
+        """Whether it ends in a softmax, of which no sum, mean, norm or further softmax says much."""
+        return self.forward.rsplit("\n", 1)[-1].startswith("x = F.softmax(") and "@" not in self.forward
+
+    @property
     def activated(self) -> bool:
-        """Whether it ends in a bounded or rectified value, after which no activation follows."""
+        """Whether it ends in a bounded, rectified or positive value, after which no activation follows."""
         return bool(_ACTIVATED.search(self.forward.rsplit("\n", 1)[-1]))

@@ -71,12 +71,8 @@ MIX = [
     Op("selective cumulative sum", "scan", "mix",
        "weight = torch.exp(torch.tanh(self.score(x)))\nx = torch.cumsum(weight * x, dim=1) / torch.cumsum(weight, dim=1)",
        "self.score = nn.Linear({D}, 1)", weight=1.5),
-    Op("cumulative mean", "scan", "mix",
-       "counts = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)\n"
-       "x = torch.cumsum(x, dim=1) / counts.view(1, -1, 1)"),
     Op("cumulative sum", "scan", "mix", "x = torch.cumsum(x, dim=1)"),
-    Op("running maximum", "scan", "mix", "x = torch.cummax(x, dim=1).values"),
-    Op("cumulative decay", "scan", "mix", "x = self.value(x) * torch.cumprod(torch.sigmoid(self.decay(x) + 4.0), dim=1)",
+    Op("cumulative decay", "scan", "mix", "x = self.value(x) * torch.cumprod(torch.sigmoid(self.decay(x) + 8.0), dim=1)",
        "self.value = nn.Linear({D}, {D})\nself.decay = nn.Linear({D}, {D})"),
     _attention("multi-head self-attention", _SPLIT + "x = F.scaled_dot_product_attention(q, k, v)\n", weight=2),
     _attention("causal self-attention", _SPLIT + "x = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n", weight=2),
@@ -181,7 +177,7 @@ NORM = [
 ACT = [Op("GLU", "element-wise", "act", "x = F.glu(x, dim=-1)", shape="B L D//2")]
 JOIN = [
     Op("learnt position embedding", "element-wise", "join", "x = x + self.position",
-       "self.position = nn.Parameter(torch.randn(1, {L}, {D}) * 0.02)"),
+       "self.position = nn.Parameter(torch.randn(1, {L}, {D}) * 0.3)"),
     Op("sum with a skip connection", "several inputs", "join", "x = x + skip", inputs="skip=randn(B, L, D)"),
     Op("gate by a second sequence", "several inputs", "join", "x = x * torch.sigmoid(gate)", inputs="gate=randn(B, L, D)"),
     Op("gate computed from a second sequence", "several inputs", "join", "x = x * F.silu(self.gate_proj(other))",
@@ -193,7 +189,7 @@ JOIN = [
        "self.fuse = nn.Linear({D} + {K}, {D})", new="K=embed_dim", inputs="other=randn(B, L, K)"),
     Op("padding mask", "several inputs", "join", "x = x.masked_fill(~mask.unsqueeze(-1), 0.0)", inputs="mask=mask(B, L)"),
     Op("scaled residual", "several inputs", "join", "x = residual + self.gamma * x",
-       "self.gamma = nn.Parameter(torch.full(({D},), 0.1))", inputs="residual=randn(B, L, D)"),
+       "self.gamma = nn.Parameter(torch.full(({D},), 0.5))", inputs="residual=randn(B, L, D)"),
     Op("token embedding lookup", "several inputs", "join", "x = x + self.embedding(tokens)",
        "self.embedding = nn.Embedding({V}, {D})", new="V=vocab_size", inputs="tokens=ints(V; B, L)"),
     Op("gated blend of two sequences", "several inputs", "join",
