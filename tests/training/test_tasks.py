@@ -10,11 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from stitchcuda.cli.app import app
-from stitchcuda.training.tasks import composition
+from stitchcuda.training.tasks import composition, scaling
 from stitchcuda.training.tasks.candidate import Candidate, Refusal, TaskConditions, TrainingTask, judge
 from stitchcuda.training.tasks.composition import compose
 from stitchcuda.training.tasks.decontamination import HeldOut, read_held_out, structure_of
 from stitchcuda.training.tasks.filters import Refused, examine
+from stitchcuda.training.tasks.folding import folded
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\nclass Model(nn.Module):\n"
 FORWARD = "    def forward(self, {}):\n{}\n\n\ndef get_inputs():\n    return [{}]\n\n\ndef get_init_inputs():\n    return []\n"
@@ -184,3 +185,24 @@ def test_no_product_or_sum_folds_into_the_one_before() -> None:
 ])  # fmt: skip
 def test_inputs_have_samples_and_channels_that_differ(layout: str, shape: list[str], expected: str) -> None:
     assert composition._uneven(layout, shape) == expected
+
+
+WIDE, NARROW = "self.a, self.b = nn.Linear(16, 32), nn.Linear(32, 8)", "self.a, self.b = nn.Linear(16, 2), nn.Linear(2, 16)"
+CONVOLUTIONS = "return self.b(self.a(x.unsqueeze(0)))"
+
+
+@pytest.mark.parametrize(("init", "line", "why"), [
+    (WIDE, "return self.b(self.a(x))", "linear_1 after linear is one product"),
+    (WIDE, "return self.b(self.a(x).view(2, 2, 32))", "linear_1 after linear is one product"),
+    (WIDE, "return self.b(torch.relu(self.a(x)))", ""),
+    (WIDE, "x = self.a(x)\nreturn self.b(x) + x.sum()", ""),
+    (NARROW, "return self.b(self.a(x))", ""),
+    ("self.a = nn.Linear(16, 32)", "return self.a(x).mean(dim=0)", "mean of linear is linear of a mean"),
+    ("self.a, self.b = nn.Linear(16, 4), nn.Linear(2, 8)", "return self.b(self.a(x).view(4, 2, 2))", ""),
+    ("self.a, self.b = nn.Conv1d(4, 8, 1), nn.Conv1d(8, 8, 3)", CONVOLUTIONS, "conv1d_1 after conv1d is one product"),
+    ("self.a, self.b = nn.Conv1d(4, 8, 3), nn.Conv1d(8, 8, 3)", CONVOLUTIONS, ""),
+    ("self.a, self.b = nn.Conv1d(4, 4, 3, groups=4), nn.Conv1d(4, 8, 1)", CONVOLUTIONS, ""),
+])  # fmt: skip
+def test_two_products_that_are_one_are_found(init: str, line: str, why: str) -> None:
+    found = folded(scaling.shape_graph(text(line, init=init)))
+    assert why in found if why else not found

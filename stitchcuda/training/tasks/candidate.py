@@ -26,6 +26,7 @@ from stitchcuda.training.tasks.composition import Composition, compose
 from stitchcuda.training.tasks.decontamination import HeldOut, structure_of
 from stitchcuda.training.tasks.difficulty import Difficulty, difficulty_of
 from stitchcuda.training.tasks.filters import Refused, examine
+from stitchcuda.training.tasks.folding import folded
 from stitchcuda.training.tasks.scaling import UnusableSource
 
 MOST_BYTES, MOST_S = 12 << 30, 180         # of one candidate's process
@@ -124,6 +125,8 @@ def _judge(candidate: Candidate, asked: TaskConditions) -> TrainingTask:
         raise Refused("size", str(error)) from error
     if graph.opaque:
         raise Refused("exports", graph.opaque)
+    if fold := folded(graph):
+        raise Refused("does not fold", fold)
     if not scaling.LEAST_MS <= ms <= scaling.MOST_MS:
         raise Refused("size", f"estimated to take {ms:.3g} ms")
     used = draft.operators if draft else []

@@ -23,9 +23,9 @@ from stitchcuda.verify.compare.degenerate_outputs import find_degenerate
 
 FILTERS = (
     "duplicate", "held out", "runs", "finite", "deterministic", "constant", "degenerate", "every input", "exports",
-    "no dead operator", "compiles", "size", "not trivial",
+    "no dead operator", "compiles", "does not fold", "size", "not trivial",
 )  # fmt: skip
-"""In the order in which they are asked; a task counts for the first that refuses it. The first two and the last two are asked
+"""In the order in which they are asked; a task counts for the first that refuses it. The first two and the last three are asked
 in `training/tasks/candidate.py`."""
 LARGEST = 1e6                              # magnitude of an output
 _SEEDS = (11, 12)

@@ -52,7 +52,7 @@ _NONLINEAR = re.compile(
     r"F\.(?!linear|conv|pad|interpolate|unfold|avg_pool)\w+\(|tanh|sigmoid|softmax|relu|gelu|silu|exp\(|pow\(|norm|abs\(|max\("
     r"|[a-z_)] \* [a-z_(]"
 )
-_SUMMED = re.compile(r"\b(sum|mean)\(|avg_pool|AvgPool")
+_SUMMED = re.compile(r"\b(sum|mean|einsum)\(|avg_pool|AvgPool")
 _ACTIVATED = re.compile(
     r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\("
     r"|^x = (torch\.(logsumexp|clamp|square|linalg\.vector_norm)|x\.(pow|var|abs|amax))\("
