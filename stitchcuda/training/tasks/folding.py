@@ -70,8 +70,8 @@ def _weight(node: Node) -> str:
 def _cheaper_as_one(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Whether the product of two weights (out, in, kernel) costs no more than both: (out of the second, in of the first)."""
     kernels = math.prod(first[2:]), math.prod(second[2:])
-    one = second[0] * first[1] * max(kernels)
-    return min(kernels) == 1 and one <= math.prod(first) + math.prod(second)
+    together = second[0] * first[1] * max(kernels)
+    return min(kernels) == 1 and together <= math.prod(first) + math.prod(second)
 
 
 def _values(item: object) -> list[str]:
