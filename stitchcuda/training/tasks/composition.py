@@ -136,7 +136,7 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
     if draft.operators and draft.operators[-1].sums_to_one:
         followers = {"mix": 1}
     pending = _is_linear_so_far(draft)
-    scaled = role == "join"                # a sum or mean of what was scaled or shifted could come first
+    affine = bool(draft.operators) and draft.operators[-1].ends_affine
     if last and role:
         ends = {"loss": 3.0, "head": 3.0, "move": 0.2}
         followers = {key: weight * ends.get(key, 1.0) for key, weight in followers.items()}
@@ -151,7 +151,7 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
             operator for operator in options
             if (operator.name not in used or chosen == "act" or operator.weight >= 2)
             and not (operator.first and draft.operators) and not (pending and operator.linear)
-            and not (scaled and operator.linear and operator.family == "reduction") and _fits(draft, operator)
+            and not (affine and operator.averages) and _fits(draft, operator)
         ]  # fmt: skip
         if fitting:
             return rng.choices(fitting, [operator.weight * FAMILY_WEIGHTS[operator.family] for operator in fitting])[0]

@@ -152,9 +152,6 @@ def _spatial(n: int) -> dict[str, list[Op]]:
             Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target)", inputs=f"target=randn({inner})"),
             Op("Charbonnier loss", "reduction", "loss", "x = torch.sqrt((x - target).pow(2) + 1e-6).mean()",
                inputs=f"target=randn({inner})"),
-            Op("soft Dice loss", "reduction", "loss",
-               "p = torch.sigmoid(x).flatten(1)\nt = target.flatten(1)\n"
-               "x = 1 - (2 * (p * t).sum(dim=1) + 1) / (p.sum(dim=1) + t.sum(dim=1) + 1)", inputs=f"target=rand({inner})"),
             Op("binary cross-entropy", "reduction", "loss", "x = F.binary_cross_entropy_with_logits(x, target)",
                inputs=f"target=rand({inner})"),
             Op("focal loss", "reduction", "loss",
@@ -165,9 +162,6 @@ def _spatial(n: int) -> dict[str, list[Op]]:
             Op("dense cross-entropy", "reduction", "loss", "x = F.cross_entropy(self.classify(x), labels)",
                f"self.classify = nn.Conv{n}d({{C}}, {{K}}, kernel_size=1)", new="K=num_classes",
                inputs=f"labels=ints(K; B, {', '.join(s.split())})"),
-            Op("perceptual cosine distance", "reduction", "loss",
-               "x = (1 - F.cosine_similarity(x, target, dim=1)).flatten(1).mean(dim=1)",
-               inputs=f"target=randn({inner})"),
         ],
     }  # fmt: skip
 
@@ -235,17 +229,12 @@ IMAGE["loss"] += [
     Op("gradient loss", "reduction", "loss",
        "error = x - target\nx = error.abs().mean() + (error[..., 1:] - error[..., :-1]).abs().mean()",
        inputs="target=randn(B, C, H, W)"),
-    Op("structural similarity", "reduction", "loss",
-       "mu_x, mu_y = F.avg_pool2d(x, 3), F.avg_pool2d(target, 3)\nvar_x = F.avg_pool2d(x * x, 3) - mu_x * mu_x\n"
-       "var_y = F.avg_pool2d(target * target, 3) - mu_y * mu_y\ncov = F.avg_pool2d(x * target, 3) - mu_x * mu_y\n"
-       "x = ((2 * mu_x * mu_y + 0.01) * (2 * cov + 0.03) / ((mu_x ** 2 + mu_y ** 2 + 0.01) * (var_x + var_y + "
-       "0.03))).mean(dim=(1, 2, 3))",
-       inputs="target=randn(B, C, H, W)"),
 ]
 SIGNAL["mix"] += [
     Op("causal convolution", "convolution", "mix", "x = self.conv(F.pad(x, (4, 0)))",
        "self.conv = nn.Conv1d({C}, {K}, kernel_size=3, dilation=2)", "B K T", new="K=channels", weight=2),
-    Op("cumulative sum over time", "scan", "mix", "x = torch.cumsum(x, dim=-1) / math.sqrt(x.shape[-1])", weight=2),
+    Op("cumulative sum of deviations over time", "scan", "mix",
+       "x = torch.cumsum(x - x.mean(dim=-1, keepdim=True), dim=-1) / math.sqrt(x.shape[-1])", weight=2),
     Op("selective cumulative mean", "scan", "mix",
        "weight = torch.exp(torch.tanh(self.score(x)))\nx = torch.cumsum(weight * x, dim=-1) / torch.cumsum(weight, dim=-1)",
        "self.score = nn.Conv1d({C}, 1, kernel_size=1)", weight=2),

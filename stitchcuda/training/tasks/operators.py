@@ -53,6 +53,7 @@ _NONLINEAR = re.compile(
     r"|[a-z_)] \* [a-z_(]"
 )
 _SUMMED = re.compile(r"\b(sum|mean|einsum)\(|avg_pool|AvgPool")
+_AVERAGED = re.compile(r"mean\(|avg_pool|\bsum\(")
 _ACTIVATED = re.compile(
     r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\("
     r"|^x = (torch\.(logsumexp|clamp|square|linalg\.vector_norm)|x\.(pow|var|abs|amax))\("
@@ -90,6 +91,17 @@ class Operator:
         """Whether it is no linear function of `x`."""
         plain = self.linear or self.role in ("move", "join", "pool") or self.family in ("scan", "several inputs")
         return not plain or bool(_NONLINEAR.search(self.forward))
+
+    @property
+    def averages(self) -> bool:
+        """Whether it makes means or sums of `x` over positions: an affine step before it could come after it, at less work."""
+        return self.role == "head" and bool(_AVERAGED.search(self.forward)) and "amax(" not in self.forward
+
+    @property
+    def ends_affine(self) -> bool:
+        """Whether its last step is affine for each channel or position: a layer, a norm, a sum or product with an input."""
+        layer = re.match(r"x = self\.\w+\(", self.forward.rsplit("\n", 1)[-1])
+        return self.linear or layer is not None or self.role in ("norm", "join", "move")
 
     @property
     def sums_to_one(self) -> bool:

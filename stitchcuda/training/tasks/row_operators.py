@@ -54,7 +54,8 @@ ROWS = {
            "candidate = torch.tanh(self.candidate(torch.cat([x, r * h], dim=-1)))\nx = (1 - z) * h + z * candidate",
            "self.gates = nn.Linear({F} + {G}, 2 * {G})\nself.candidate = nn.Linear({F} + {G}, {G})", "B G", new="G=features",
            inputs="h=randn(B, G)", weight=1.5),
-        Op("cumulative sum over features", "scan", "mix", "x = torch.cumsum(x, dim=-1) / math.sqrt(x.shape[-1])",
+        Op("cumulative sum of deviations over features", "scan", "mix",
+           "x = torch.cumsum(x - x.mean(dim=-1, keepdim=True), dim=-1) / math.sqrt(x.shape[-1])",
            first=True),
         Op("reverse cumulative sum", "scan", "mix",
            "x = torch.flip(torch.cumsum(torch.flip(x, [-1]), dim=-1), [-1]) / math.sqrt(x.shape[-1])",
@@ -156,9 +157,11 @@ MATRICES = {
         Op("delta rule update", "product", "mix",
            "error = value - torch.bmm(key, x)\nx = x + torch.bmm(key.transpose(1, 2), error) / key.shape[1]",
            new="S=context_len", inputs="key=randn(B, S, M);value=randn(B, S, N)"),
-        Op("prefix sums along rows", "scan", "mix", "x = torch.cumsum(x, dim=-1)", first=True),
-        Op("summed-area table", "scan", "mix", "x = torch.cumsum(torch.cumsum(x, dim=1), dim=2)", weight=1.5,
-           first=True),
+        Op("prefix sums of deviations along rows", "scan", "mix",
+           "x = torch.cumsum(x - x.mean(dim=-1, keepdim=True), dim=-1) / math.sqrt(x.shape[-1])", first=True),
+        Op("summed-area table", "scan", "mix",
+           "x = x - x.mean(dim=(1, 2), keepdim=True)\n"
+           "x = torch.cumsum(torch.cumsum(x, dim=1), dim=2) / math.sqrt(x.shape[1] * x.shape[2])", weight=1.5, first=True),
         Op("running log-sum-exp", "scan", "mix", "x = torch.logcumsumexp(x, dim=1)"),
         Op("linear recurrence by a decay mask", "scan", "mix",
            "log_decay = torch.cumsum(F.logsigmoid(gates), dim=1)\n"
@@ -167,8 +170,8 @@ MATRICES = {
     ],
     "norm": [
         Op("layer norm of the rows", "normalisation", "norm", "x = F.layer_norm(x, (x.shape[-1],))", weight=2),
-        Op("softmax over rows", "reduction", "norm", "x = F.softmax(x / math.sqrt(x.shape[1]), dim=-1)"),
-        Op("softmax over columns", "reduction", "norm", "x = F.softmax(x / math.sqrt(x.shape[1]), dim=1)"),
+        Op("softmax over rows", "reduction", "norm", "x = F.softmax(x / x.std(dim=-1, keepdim=True), dim=-1)"),
+        Op("softmax over columns", "reduction", "norm", "x = F.softmax(x / x.std(dim=1, keepdim=True), dim=1)"),
         Op("normalisation by rows and columns", "normalisation", "norm",
            "x = x.sigmoid()\nx = x / x.sum(dim=-1, keepdim=True)\nx = x / x.sum(dim=-2, keepdim=True)"),
         Op("whole-matrix norm", "normalisation", "norm",
@@ -237,7 +240,7 @@ POINTS = {
         Op("maximum over points", "reduction", "head", "x = x.amax(dim=1)", shape="B C", to="rows", weight=2),
         Op("mean over points", "reduction", "head", "x = x.mean(dim=1)", shape="B C", to="rows"),
         Op("volume rendering", "scan", "head",
-           "alpha = 1 - torch.exp(-F.softplus(self.density(x)))\n"
+           "alpha = 1 - torch.exp(-F.softplus(self.density(x)) * (4.0 / x.shape[1]))\n"
            "transmittance = torch.cumprod(torch.cat([torch.ones_like(alpha[:, :1]), 1 - alpha[:, :-1] + 1e-6], dim=1), dim=1)\n"
            "x = (alpha * transmittance * torch.sigmoid(x)).sum(dim=1)", "self.density = nn.Linear({C}, 1)", "B C", "rows",
            weight=1.5),
