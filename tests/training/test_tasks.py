@@ -179,9 +179,9 @@ def test_no_product_or_sum_folds_into_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(("layout", "shape", "expected"), [
-    ("image", ["b", "c", "h", "w"], "torch.randn(b, c, h, w) * (0.5 + torch.rand(c, 1, 1)) + torch.randn(b, c, 1, 1)"),
-    ("sequence", ["b", "l", "d"], "torch.randn(b, l, d) * (0.5 + torch.rand(d)) + torch.randn(b, 1, d)"),
-    ("rows", ["b", "f"], "torch.randn(b, f) * (0.5 + torch.rand(f)) + torch.randn(f)"),
+    ("image", ["b", "c", "h", "w"], "torch.randn(b, c, h, w) * (0.5 + torch.rand(c, 1, 1)) + 0.5 * torch.randn(b, c, 1, 1)"),
+    ("sequence", ["b", "l", "d"], "torch.randn(b, l, d) * (0.5 + torch.rand(d)) + 0.5 * torch.randn(b, 1, d)"),
+    ("rows", ["b", "f"], "torch.randn(b, f) * (0.5 + torch.rand(f)) + 0.5 * torch.randn(f)"),
 ])  # fmt: skip
 def test_inputs_have_samples_and_channels_that_differ(layout: str, shape: list[str], expected: str) -> None:
     assert composition._uneven(layout, shape) == expected
@@ -197,6 +197,8 @@ CONVOLUTIONS = "return self.b(self.a(x.unsqueeze(0)))"
     (WIDE, "return self.b(torch.relu(self.a(x)))", ""),
     (WIDE, "x = self.a(x)\nreturn self.b(x) + x.sum()", ""),
     (NARROW, "return self.b(self.a(x))", ""),
+    (WIDE.replace("Linear(32", "Linear(48"), "return self.b(torch.cat([self.a(x), x], dim=1))", "linear_1 after linear"),
+    (WIDE.replace("Linear(32", "Linear(48"), "return self.b(torch.cat([self.a(x).relu(), x], dim=1))", ""),
     ("self.a = nn.Linear(16, 32)", "return self.a(x).mean(dim=0)", "mean of linear is linear of a mean"),
     ("self.a, self.b = nn.Linear(16, 4), nn.Linear(2, 8)", "return self.b(self.a(x).view(4, 2, 2))", ""),
     ("self.a, self.b = nn.Conv1d(4, 8, 1), nn.Conv1d(8, 8, 3)", CONVOLUTIONS, "conv1d_1 after conv1d is one product"),

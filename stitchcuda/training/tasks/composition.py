@@ -118,7 +118,7 @@ def _uneven(layout: str, shape: Sequence[str]) -> str:
     size = ", ".join([shape[channel], *behind])
     means = [name if place in (0, channel) else "1" for place, name in enumerate(shape)]
     offset = size if layout == "rows" else ", ".join(means)
-    return f"torch.randn({', '.join(shape)}) * (0.5 + torch.rand({size})) + torch.randn({offset})"
+    return f"torch.randn({', '.join(shape)}) * (0.5 + torch.rand({size})) + 0.5 * torch.randn({offset})"
 
 
 def _first_kind(layout: str, letter: str) -> str:

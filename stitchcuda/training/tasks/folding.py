@@ -2,6 +2,7 @@
 
     linear(linear(x))               one product, unless the layer between is so narrow that two are cheaper
     conv2d(conv2d(x))               likewise, where one of the kernels is a single point
+    linear(cat([linear(x), y]))     likewise
     linear(x).mean(dim=1)           the mean comes first and leaves a product of a fraction of the size
 
 Grouped convolutions and those of two kernels that are both wide are factorisations on purpose. It looks at a captured graph at
@@ -37,6 +38,8 @@ def folded(graph: OpGraph) -> str:
         while passed and uses[value] == 1 and (view := makers.get(value)) is not None and view.aliases is not None:
             value = view.aliases
             passed = _kind(node) == "mean" or shapes[value][-1:] == width  # else the features themselves were moved
+        parts = _parts(makers[value]) if value in makers else []
+        value = next((part for part in parts if part in makers and uses[part] == 1 and _kind(makers[part])), value)
         before = makers.get(value)
         if not passed or uses[value] != 1 or before is None or _kind(before) not in ("linear", "convolution"):
             continue
@@ -56,6 +59,11 @@ def _kind(node: Node) -> str:
     return "linear" if name == "linear" else "mean" if name in _MEANS else ""
 
 
+def _parts(node: Node) -> list[str]:
+    """The values that a concatenation puts together."""
+    return _values(node.args[0]) if node.op.startswith("aten.cat.") else []
+
+
 def _data(node: Node) -> str | None:
     first = node.args[0] if node.args else None
     return first.value if isinstance(first, ValueRef) else None
@@ -68,10 +76,11 @@ def _weight(node: Node) -> str:
 
 
 def _cheaper_as_one(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether the product of two weights (out, in, kernel) costs no more than both: (out of the second, in of the first)."""
+    """Whether the product of two weights (out, in, kernel) costs no more than both: (out of the second, in of the first). The
+    second may take more than the first gives."""
     kernels = math.prod(first[2:]), math.prod(second[2:])
     together = second[0] * first[1] * max(kernels)
-    return min(kernels) == 1 and together <= math.prod(first) + math.prod(second)
+    return min(kernels) == 1 and together <= math.prod(first) + second[0] * first[0] * math.prod(second[2:])
 
 
 def _values(item: object) -> list[str]:

@@ -143,7 +143,8 @@ def _spatial(n: int) -> dict[str, list[Op]]:
                "var = (weights * flat.pow(2)).sum(dim=2) - mean.pow(2)\n"
                "x = torch.cat([mean, var.clamp(min=1e-6).sqrt()], dim=1)",
                "self.attend = nn.Conv1d({C}, {C}, kernel_size=1)", "B 2*C", "rows"),
-            Op("log-sum-exp pooling", "reduction", "head", "x = torch.logsumexp(x.flatten(2), dim=2)", shape="B C", to="rows"),
+            Op("log-mean-exp pooling", "reduction", "head",
+               "x = x.flatten(2)\nx = torch.logsumexp(x, dim=2) - math.log(x.shape[2])", shape="B C", to="rows"),
             Op("Gram matrix", "product", "head",
                "flat = x.flatten(2)\nx = flat @ flat.transpose(1, 2) / flat.shape[-1]", shape="B C C", to="matrices",
                weight=0.3),

@@ -29,7 +29,7 @@ FAMILY_WEIGHTS = {
 FOLLOWING: Mapping[str, Mapping[str, float]] = {
     "": {"mix": 6, "norm": 2, "join": 1, "move": 0.5},
     "mix": {"norm": 4, "act": 4, "mix": 1, "join": 1.5, "pool": 0.8, "head": 1, "move": 0.4, "loss": 0.6},
-    "norm": {"act": 3, "mix": 4, "join": 0.8, "head": 0.8, "loss": 0.5},
+    "norm": {"act": 3, "mix": 4, "join": 0.8, "head": 0.8},
     "act": {"mix": 5, "norm": 1, "join": 1, "pool": 1.5, "head": 1.2, "move": 0.3, "loss": 0.4},
     "pool": {"mix": 5, "norm": 1, "head": 1, "join": 0.5},
     "join": {"mix": 4, "norm": 3, "act": 1, "head": 0.8, "loss": 0.4},
@@ -37,4 +37,5 @@ FOLLOWING: Mapping[str, Mapping[str, float]] = {
     "head": {"mix": 4, "norm": 2, "join": 1, "loss": 1.5},
     "loss": {},
 }
-"""Weights of the role after a role; "" is the start. A loss is the end; an activation never comes first or twice in a row."""
+"""Weights of the role after a role; "" is the start. A loss is the end, and not after a norm, which
+keeps squares and variances the same; an activation never comes first or twice in a row."""

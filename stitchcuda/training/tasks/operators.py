@@ -65,7 +65,7 @@ class Operator:
     """`name`: as the task's docstring calls it. `init` and `forward`: lines of Python. `shape`: dimensions of the result, ""
     for unchanged; `to`: its layout, "" for unchanged. `new`: sizes that it brings. `inputs`: such as "context=randn(B, S, D)",
     several with ";". `weight`: how often it is drawn within its role. `first`: it only makes sense on data as given, at the
-    start of a task."""
+    start of a task. `affine`: of `x`, though its text looks otherwise. `skips`: it adds `x` itself."""
 
     name: str
     family: Family
@@ -78,6 +78,8 @@ class Operator:
     inputs: str = ""
     weight: float = 1.0
     first: bool = False
+    affine: bool = False
+    skips: bool = False
 
     @property
     def linear(self) -> bool:
@@ -88,7 +90,9 @@ class Operator:
 
     @property
     def bends(self) -> bool:
-        """Whether it is no linear function of `x`."""
+        """Whether it is no affine function of `x`, so that a residual around it does not fold into it."""
+        if self.affine or self.skips:
+            return False
         plain = self.linear or self.role in ("move", "join", "pool") or self.family in ("scan", "several inputs")
         return not plain or bool(_NONLINEAR.search(self.forward))
 

@@ -31,7 +31,7 @@ ROWS = {
            new="H=hidden_dim"),
         Op("low-rank linear layer", "product", "mix", "x = self.expand(self.reduce(x))",
            "self.reduce = nn.Linear({F}, {R}, bias=False)\nself.expand = nn.Linear({R}, {G})", "B G", new="R=rank G=features"),
-        Op("cross layer", "product", "mix", "x = x * self.cross(x) + x", "self.cross = nn.Linear({F}, {F})"),
+        Op("cross layer", "product", "mix", "x = x * self.cross(x) + x", "self.cross = nn.Linear({F}, {F})", skips=True),
         Op("highway layer", "product", "mix",
            "gate = torch.sigmoid(self.gate(x))\nx = gate * F.relu(self.transform(x)) + (1 - gate) * x",
            "self.gate = nn.Linear({F}, {F})\nself.transform = nn.Linear({F}, {F})"),
@@ -132,17 +132,17 @@ ROWS = {
 }
 MATRICES = {
     "mix": [
-        Op("batched product", "product", "mix", "x = torch.bmm(x, other)", shape="B M K", new="K=matrix_cols",
+        Op("batched product", "product", "mix", "x = torch.bmm(x, other) / math.sqrt(x.shape[-1])", shape="B M K", new="K=matrix_cols",
            inputs="other=randn(B, N, K)", weight=3),
-        Op("product with a transposed batch", "product", "mix", "x = x @ other.transpose(1, 2)", shape="B M K",
+        Op("product with a transposed batch", "product", "mix", "x = x @ other.transpose(1, 2) / math.sqrt(x.shape[-1])", shape="B M K",
            new="K=matrix_cols",
            inputs="other=randn(B, K, N)", weight=2),
-        Op("product with a shared matrix", "product", "mix", "x = torch.einsum('bmn,nk->bmk', x, weight)", shape="B M K",
+        Op("product with a shared matrix", "product", "mix", "x = torch.einsum('bmn,nk->bmk', x, weight) / math.sqrt(x.shape[-1])", shape="B M K",
            new="K=matrix_cols", inputs="weight=randn(N, K)", weight=1.5),
-        Op("batched product with a bias", "product", "mix", "x = torch.baddbmm(self.bias, x, other)",
+        Op("batched product with a bias", "product", "mix", "x = torch.baddbmm(self.bias, x, other, alpha=x.shape[-1] ** -0.5)",
            "self.bias = nn.Parameter(torch.randn({K}))", "B M K", new="K=matrix_cols", inputs="other=randn(B, N, K)"),
-        Op("product with a triangular matrix", "product", "mix", "x = torch.tril(lower) @ x", inputs="lower=randn(B, M, M)"),
-        Op("two-sided product", "product", "mix", "x = left @ x @ right", inputs="left=randn(M, M);right=randn(N, N)"),
+        Op("product with a triangular matrix", "product", "mix", "x = torch.tril(lower) @ x / math.sqrt(x.shape[1])", inputs="lower=randn(B, M, M)"),
+        Op("two-sided product", "product", "mix", "x = left @ x @ right / math.sqrt(x.shape[1] * x.shape[2])", inputs="left=randn(M, M);right=randn(N, N)"),
         Op("graph convolution", "product", "mix",
            "x = torch.bmm(adjacency, self.node(x)) / adjacency.sum(dim=-1, keepdim=True)",
            "self.node = nn.Linear({N}, {K})", "B M K", new="K=matrix_cols", inputs="adjacency=rand(B, M, M)", weight=2),
@@ -156,7 +156,7 @@ MATRICES = {
            new="S=context_len K=matrix_cols", inputs="keys=randn(B, S, N);values=randn(B, S, K)", weight=2),
         Op("delta rule update", "product", "mix",
            "error = value - torch.bmm(key, x)\nx = x + torch.bmm(key.transpose(1, 2), error) / key.shape[1]",
-           new="S=context_len", inputs="key=randn(B, S, M);value=randn(B, S, N)"),
+           new="S=context_len", inputs="key=randn(B, S, M);value=randn(B, S, N)", affine=True),
         Op("prefix sums of deviations along rows", "scan", "mix",
            "x = torch.cumsum(x - x.mean(dim=-1, keepdim=True), dim=-1) / math.sqrt(x.shape[-1])", first=True),
         Op("summed-area table", "scan", "mix",
@@ -164,9 +164,9 @@ MATRICES = {
            "x = torch.cumsum(torch.cumsum(x, dim=1), dim=2) / math.sqrt(x.shape[1] * x.shape[2])", weight=1.5, first=True),
         Op("running log-sum-exp", "scan", "mix", "x = torch.logcumsumexp(x, dim=1)"),
         Op("linear recurrence by a decay mask", "scan", "mix",
-           "log_decay = torch.cumsum(F.logsigmoid(gates), dim=1)\n"
+           "log_decay = torch.cumsum(F.logsigmoid(gates + 4.0), dim=1)\n"
            "weights = torch.tril(torch.exp((log_decay[:, :, None] - log_decay[:, None, :]).clamp(max=0.0)))\n"
-           "x = weights @ x", inputs="gates=randn(B, M)", weight=2),
+           "x = weights @ x", inputs="gates=randn(B, M)", weight=2, affine=True),
     ],
     "norm": [
         Op("layer norm of the rows", "normalisation", "norm", "x = F.layer_norm(x, (x.shape[-1],))", weight=2),
@@ -191,7 +191,8 @@ MATRICES = {
     "head": [
         Op("sum over rows", "reduction", "head", "x = x.sum(dim=1)", shape="B N", to="rows"),
         Op("maximum over rows", "reduction", "head", "x = x.amax(dim=1)", shape="B N", to="rows"),
-        Op("log-sum-exp over columns", "reduction", "head", "x = torch.logsumexp(x, dim=-1)", shape="B M", to="rows"),
+        Op("log-mean-exp over columns", "reduction", "head", "x = torch.logsumexp(x, dim=-1) - math.log(x.shape[-1])",
+           shape="B M", to="rows"),
         Op("variance of rows", "reduction", "head", "x = x.var(dim=-1)", shape="B M", to="rows"),
         Op("Frobenius energy of rows", "reduction", "head", "x = torch.linalg.vector_norm(x, dim=-1)", shape="B M", to="rows"),
         Op("weighted sum by a second input", "reduction", "head", "x = torch.einsum('bmn,bm->bn', x, weights)", shape="B N",

@@ -55,7 +55,7 @@ MIX = [
     Op("exponential decay mixing", "product", "mix",
        "steps = torch.arange(x.shape[1], device=x.device)\ndistance = (steps[:, None] - steps[None, :]).clamp(min=0)\n"
        "decay = torch.tril(torch.sigmoid(self.decay) ** distance)\nx = decay @ x",
-       "self.decay = nn.Parameter(torch.tensor(1.5))"),
+       "self.decay = nn.Parameter(torch.tensor(1.5))", affine=True),
     Op("causal depthwise convolution", "convolution", "mix",
        "x = self.conv(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)",
        "self.conv = nn.Conv1d({D}, {D}, kernel_size=4, padding=3, groups={D})", weight=2),
@@ -100,8 +100,6 @@ MIX = [
     _attention("linear attention",
                _SPLIT + "q, k = F.elu(q) + 1, F.elu(k) + 1\nstate = k.transpose(-2, -1) @ v\n"
                "x = (q @ state) / (q @ k.sum(dim=2).unsqueeze(-1))\n", weight=1.5),
-    _attention("efficient attention with two softmaxes",
-               _SPLIT + "state = F.softmax(k, dim=2).transpose(-2, -1) @ v\nx = F.softmax(q, dim=-1) @ state\n"),
     _attention("cross-covariance attention",
                _SPLIT + "q, k = F.normalize(q, dim=2), F.normalize(k, dim=2)\n"
                "x = v @ F.softmax(q.transpose(-2, -1) @ k, dim=-1).transpose(-2, -1)\n"),
@@ -211,7 +209,8 @@ MOVE = [
 HEAD = [
     Op("mean over time", "reduction", "head", "x = x.mean(dim=1)", shape="B D", to="rows", weight=2),
     Op("maximum over time", "reduction", "head", "x = x.amax(dim=1)", shape="B D", to="rows"),
-    Op("log-sum-exp over time", "reduction", "head", "x = torch.logsumexp(x, dim=1)", shape="B D", to="rows"),
+    Op("log-mean-exp over time", "reduction", "head", "x = torch.logsumexp(x, dim=1) - math.log(x.shape[1])", shape="B D",
+       to="rows"),
     Op("attention pooling", "reduction", "head", "weights = F.softmax(self.score(x), dim=1)\nx = (weights * x).sum(dim=1)",
        "self.score = nn.Linear({D}, 1)", "B D", "rows", weight=2),
     Op("mean and deviation over time", "reduction", "head", "x = torch.cat([x.mean(dim=1), x.std(dim=1)], dim=-1)",
