@@ -127,8 +127,6 @@ def _spatial(n: int) -> dict[str, list[Op]]:
         "move": [
             Op("nearest-neighbour upsampling", "movement", "move", "x = F.interpolate(x, scale_factor=2, mode='nearest')",
                shape=f"B C {up}"),
-            Op("channel shuffle", "movement", "move",
-               "b, c = x.shape[:2]\nx = x.view(b, 4, c // 4, *x.shape[2:]).transpose(1, 2).reshape(x.shape)"),
         ],
         "head": [
             Op("global average pooling", "reduction", "head", f"x = F.adaptive_avg_pool{n}d(x, 1).flatten(1)", shape="B C",

@@ -53,7 +53,7 @@ _NONLINEAR = re.compile(
     r"|[a-z_)] \* [a-z_(]"
 )
 _SUMMED = re.compile(r"\b(sum|mean|einsum)\(|avg_pool|AvgPool")
-_AVERAGED = re.compile(r"mean\(|avg_pool|\bsum\(")
+_AVERAGED = re.compile(r"mean\(|avg_pool|sum\(")
 _ACTIVATED = re.compile(
     r"F\.relu\(|leaky_relu\(|tanh\(|sigmoid\(|softmax\(|exp\("
     r"|^x = (torch\.(logsumexp|clamp|square|linalg\.vector_norm)|x\.(pow|var|abs|amax))\("
