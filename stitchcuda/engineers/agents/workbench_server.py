@@ -58,8 +58,8 @@ class WorkbenchServer:
                 continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
         self._listener.close()
-        with suppress(OSError):
-            (self._folder / HIDDEN / "socket").unlink()
+        with suppress(OSError), opened(self._folder / HIDDEN) as hidden:
+            (hidden / "socket").unlink()
 
     def _stay_there(self) -> None:
         """Listens anew where the agent has removed or replaced the socket; waits where the folder itself is gone."""
