@@ -1,7 +1,7 @@
 """Removes a folder that generated code filled: nested thousands deep, or with modes that forbid to look inside.
 
-`shutil.rmtree` recurses, and fails at such a depth. This follows no link, also none that a process which still writes there puts
-in a folder's place meanwhile: each step goes by the folder that is open, never by a path through it.
+`shutil.rmtree` recurses, and fails at such a depth. This follows no link, also none that a process which still writes there
+puts in a folder's place meanwhile: each step goes by the folder that is open, never by a path through it.
 Where to look next: `sandbox/limits.py`, `verify/processes/worker.py` (whose folders are removed).
 """
 
