@@ -135,7 +135,7 @@ def _exports(folder: Path, weights: str) -> None:
         torch.testing.assert_close(adapted, own, rtol=1e-4, atol=1e-4)
         base = AutoModelForCausalLM.from_pretrained("model")(ids).logits
     assert not torch.allclose(base, own, atol=1e-2)
-    assert AutoTokenizer.from_pretrained("plain").chat_template
+    assert AutoTokenizer.from_pretrained(folder / "plain").chat_template
 
     card = ModelCard.load(folder / "plain" / "README.md")
     assert (card.data.library_name, card.data.license) == ("peft", "apache-2.0")

@@ -86,6 +86,18 @@ def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.Mon
     assert "no space left to write out: free some, or give another folder; nothing of it is left" in refusal(*merge)
 
 
+def test_a_run_that_trained_all_weights_is_exported_as_its_model(folder: Path) -> None:
+    from stitchcuda.training.stages.training import weights_digest
+
+    shutil.rmtree("run/adapter")
+    shutil.copytree("model", "run/model")
+    digest = weights_digest(Path("run/model"))
+    StageRun(Path("run")).finish(RunSummary(steps=1, updates=1, result="model", sha256=digest))
+    code, made = export()
+    assert (code, made["form"], made["base"], made["sha256"]) == (0, "model", "", digest)
+    assert "| lora" not in Path("out/README.md").read_text()
+
+
 def test_a_run_of_grpo_is_exported_in_both_forms(folder: Path) -> None:
     """The adapter gives the same with its base as merged, and the card says what is not known."""
     import torch
