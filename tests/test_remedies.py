@@ -73,8 +73,9 @@ COMMANDS = {                               # as messages name them, with argumen
     "agent skill": "--into DIR", "agent workbench": "REF DIR",
     "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
-    "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
+    "optimize": "REF", "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
     "tasks synthesise": "--count 1 --out FILE", "train data": "SESSION --out DIR",
+    "train evaluate": "CHECKPOINT --tasks TASKS --out DIR", "train sft": "--out DIR",
     "verify --reference": "REF PROGRAM",
 }  # fmt: skip
 _COMMAND = r"\bstitchcuda ((?:agent|docs|memory|tasks|train) [a-z]+|[a-z]+)((?: (?:--[a-z-]+|[A-Z_]+|\{\}))*)"
@@ -141,7 +142,8 @@ OURS = {
     "--prompts": "train verl", "--ray": "bench run", "--resume": "train grpo", "--reward": "train verl",
     "--reward-url": "train verl", "--stage": "train verl",
     "--reference": "verify", "--references": "bench verify", "--store": "train reward serve", "--tasks": "train reward serve",
-    "--test-percent": "train data",
+    "--base": "train evaluate", "--batch": "train evaluate", "--max-completion": "train evaluate", "--merge": "train export",
+    "--seeds": "train evaluate", "--split": "train evaluate", "--temperature": "train evaluate", "--test-percent": "train data",
     "--token-file": "train reward serve", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 LIMITED = {"--goal", "--max-gpu-seconds"}  # named by a table in `graph/opening.py` alone
@@ -152,6 +154,8 @@ OTHERS = {                                 # flags of other programs
     "--permission-mode": "claude", "--output-format": "claude", "--verbose": "claude", "--skip-git-repo-check": "codex exec",
     "--dangerously-bypass-approvals-and-sandbox": "codex exec", "--auto": "opencode run", "--approval-mode": "gemini",
     "--skip-trust": "gemini",
+    "--enable-lora": "vllm serve", "--lora-modules": "vllm serve", "--max-lora-rank": "vllm serve",
+    "--served-model-name": "vllm serve",
     "--cuda-graph-trace": "nsys", "--trace": "nsys", "--type": "nsys export", "--version": "nvcc", "--module": "cudafe++",
 }  # fmt: skip
 

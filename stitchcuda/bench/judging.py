@@ -23,11 +23,13 @@ from stitchcuda.verify.reference.baselines import time_baselines
 def judge(
     pairs: Sequence[ExistingProgram], out: Path, settings: Settings, *, source: str, path: Path, gpus: Sequence[str] = (),
     at_once: int | None = None, tell: Callable[[str], None] = print,
+    seen: Callable[[str, Verdict], None] = lambda name, verdict: None,
 ) -> RunFolder:  # fmt: skip
     """Judges the programs that have no result in the folder `out` yet, and returns the folder.
 
     `settings`: target, policy, precision, memory of the GPU, and whether baselines are timed. `gpus`, `at_once`: as of
-    `VerifierPool`. `tell` gets a line for each result. Raises `BadInput` if `out` holds another run.
+    `VerifierPool`. `tell` gets a line for each result. `seen` gets each program's name and verdict before its
+    result is kept. Raises `BadInput` if `out` holds another run.
     """
     folder = RunFolder(out)
     folder.begin(Asked(
@@ -35,7 +37,7 @@ def judge(
         contents=tuple(digest_of(pair.program, pair.reference) for pair in pairs), settings=settings,
     ))  # fmt: skip
     try:
-        _judge_rest(folder, pairs, settings, gpus, at_once, tell)
+        _judge_rest(folder, pairs, settings, gpus, at_once, tell, seen)
     finally:
         folder.release()
     return folder
@@ -43,7 +45,7 @@ def judge(
 
 def _judge_rest(
     folder: RunFolder, pairs: Sequence[ExistingProgram], settings: Settings, gpus: Sequence[str], at_once: int | None,
-    tell: Callable[[str], None],
+    tell: Callable[[str], None], seen: Callable[[str, Verdict], None],
 ) -> None:  # fmt: skip
     known = folder.results()
     left = [pair for pair in pairs if pair.name not in known]
@@ -59,6 +61,8 @@ def _judge_rest(
         for pair in left:
             submitted[_submit(pool, pair)] = pair
         for future in as_completed(submitted):
+            if future.exception() is None:
+                seen(submitted[future].name, future.result())
             progress.add(folder.keep(_result(submitted[future], future, device, folder.folder)))
     if settings.time_baselines:
         _time_baselines(folder, pairs, settings, tell)

@@ -163,12 +163,21 @@ def _row(name: str, result: Result | None, *, differing: bool) -> Row:
     return Row(name=name, broken=result.end == "broken", speedups=speedups, usd=result.usage.usd, **shared)
 
 
+def is_faster(row: Row, baseline: str, p: float) -> bool | None:
+    """Whether a program is correct and more than `p` times faster than the baseline; None if it is correct and the two were not
+    timed. The share of these is KernelBench's fast_p."""
+    if row.correct and baseline not in row.speedups:
+        return None
+    return row.correct and row.speedups[baseline] > p
+
+
 def _against(baseline: str, judged: Sequence[Row]) -> Against:
-    found = [row.speedups.get(baseline) for row in judged if not row.correct or baseline in row.speedups]
+    counted = [row for row in judged if is_faster(row, baseline, 0.0) is not None]
+    found = [row.speedups.get(baseline) for row in counted]
     timed = [value for value in found if value]
     return Against(
         baseline=baseline, timed=len(timed), counted=len(found),
-        fast={f"{p:g}": sum(value > p for value in timed) / len(found) for p in THRESHOLDS},
+        fast={f"{p:g}": sum(bool(is_faster(row, baseline, p)) for row in counted) / len(counted) for p in THRESHOLDS},
         mean_of_all=geometric_mean([value or 1.0 for value in found]), mean_of_correct=geometric_mean(timed),
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
-from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption
+from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption, first_gpus
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Effort
 
@@ -90,7 +90,7 @@ def run(
         cluster = stack.enter_context(RayCluster(ray, on_gpu=target == "cuda")) if ray else None
         here = target == "cuda" and not cluster
         runs.run(
-            problems, out, settings, source=source, path=path, gpus=_visible(gpus or 1) if here else (),
+            problems, out, settings, source=source, path=path, gpus=first_gpus(gpus or 1) if here else (),
             at_once=jobs or (cluster.at_once if cluster else None), tell=_tell,
             work=cluster.work if cluster else None,
         )  # fmt: skip
@@ -132,7 +132,7 @@ def verify(
     })  # fmt: skip
     pairs = read_pairs(source, path, out / "programs", references=references, ids=ids)
     judge(
-        pairs, out, settings, source=source, path=path, gpus=_visible(gpus or 1) if target == "cuda" else (), at_once=jobs,
+        pairs, out, settings, source=source, path=path, gpus=first_gpus(gpus or 1) if target == "cuda" else (), at_once=jobs,
         tell=_tell,
     )  # fmt: skip
     return _finish(out, as_json)
@@ -196,13 +196,3 @@ def _finish(out: Path, as_json: bool) -> int:
     found = read_table(out)
     print(found.model_dump_json() if as_json else markdown(found), end="\n" if as_json else "")
     return 1 if found.missing else 0
-
-
-def _visible(count: int) -> list[str]:
-    """The first so many visible GPUs, as in CUDA_VISIBLE_DEVICES. Raises `BadInput` if there are fewer."""
-    from stitchcuda.tools.device.nvidia_smi import visible_gpus
-
-    found = visible_gpus()
-    if count > len(found):
-        raise BadInput(f"--gpus {count}: this machine has {len(found)} that can be used")
-    return found[:count]

@@ -1,4 +1,4 @@
-"""Options that several commands have, with their help.
+"""Options that several commands have, with their help, and what `--gpus` means.
 
 Where to look next: `cli/console.py` (options of all commands), `cli/app.py`, `cli/bench.py` and `cli/agent.py` (who has them).
 """
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from stitchcuda.errors import BadInput
 from stitchcuda.state import Effort, Policy, Precision
 
 Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
@@ -25,3 +26,13 @@ EffortOption = Annotated[
     Effort, typer.Option("--effort", help="Of the built-in engineer; low: operators keep the reference's form.")
 ]
 PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
+
+
+def first_gpus(count: int) -> list[str]:
+    """The first so many visible GPUs, as in CUDA_VISIBLE_DEVICES. Raises `BadInput` if there are fewer."""
+    from stitchcuda.tools.device.nvidia_smi import visible_gpus
+
+    found = visible_gpus()
+    if count > len(found):
+        raise BadInput(f"--gpus {count}: this machine has {len(found)} that can be used")
+    return found[:count]

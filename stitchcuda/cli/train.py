@@ -1,10 +1,10 @@
 """`stitchcuda train`: makes data sets from sessions, scores programs by rewards, serves rewards, runs stages of training on one
-node, and writes runs of verl.
+node, evaluates and exports what came of them, and writes runs of verl.
 
 `--json` prints one JSON object on stdout; lines of progress go to stderr.
 
 Where to look next: `training/data.py`, `training/scoring.py`, `training/reward_service/serve.py` (what the commands call),
-`cli/training_stages.py` (the stages), `cli/verl_run.py` (runs of verl).
+`cli/training_stages.py` (the stages), `cli/training_results.py` (evaluation and export), `cli/verl_run.py` (runs of verl).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from stitchcuda.cli import training_stages
+from stitchcuda.cli import training_results, training_stages
 from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, report_errors
 from stitchcuda.cli.model_flags import model_options
 from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption
@@ -34,6 +34,7 @@ reward = typer.Typer(**FORM, help="Scores programs by the rewards that training 
 app.add_typer(reward, name="reward")
 app.command()(verl)
 app.add_typer(training_stages.app)
+app.add_typer(training_results.app)
 
 
 @app.command()

@@ -42,7 +42,7 @@ def sft(
     from stitchcuda.training.stages.config import SftStage, read_stage
 
     stage = read_stage(SftStage, config, preset)
-    _require_packages()
+    require_packages()
     from stitchcuda.training.stages.sft import plan_sft, train_sft
 
     if dry_run:
@@ -61,7 +61,7 @@ def grpo(
     from stitchcuda.training.stages.config import GrpoStage, read_stage
 
     stage = read_stage(GrpoStage, config, preset)
-    _require_packages()
+    require_packages()
     from stitchcuda.training.stages.grpo import plan_grpo, train_grpo
 
     if dry_run:
@@ -69,7 +69,8 @@ def grpo(
     return _show_summary(train_grpo(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
 
 
-def _require_packages() -> None:
+def require_packages() -> None:
+    """Raises `Unavailable` without the extra `training`."""
     missing = [name for name in ("trl", "peft", "accelerate", "datasets") if importlib.util.find_spec(name) is None]
     if missing:
         raise Unavailable(f"training needs {', '.join(missing)}: {remedies.extra('training')}")

@@ -23,7 +23,10 @@ def find_structure(source: str) -> ProgramStructure | None:
 
 
 def alike(first: ProgramStructure, second: ProgramStructure) -> bool:
-    return first.digest == second.digest or first.overlap(second) >= OVERLAP
+    if first.digest == second.digest:
+        return True
+    fewer, more = sorted((len(first.shingles), len(second.shingles)))
+    return fewer >= OVERLAP * more and first.overlap(second) >= OVERLAP  # the overlap is at most fewer / more
 
 
 def clusters(sources: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,9 @@ from pydantic import Field
 
 from stitchcuda.engineers.chat import AnswerInterrupted, Chat, ChatAnswer, ChatRequest, ContextWindowExceeded, Message
 from stitchcuda.engineers.reply import Malformed, Reply
+from stitchcuda.engineers.selection import check_models, open_chat
 from stitchcuda.errors import ReplyPending, Unavailable
+from stitchcuda.state import Settings
 from stitchcuda.training.rubric_record import SCORES, Rubric, RubricScores, ScoreName
 from stitchcuda.training.shown_program import shown_program, shown_python
 from stitchcuda.verify.api import Verdict
@@ -52,6 +54,14 @@ class Limit:
     why: str
     least: int = 1
     most: int = 5
+
+
+def open_judge(model: str, base_url: str | None) -> Chat:
+    """The judge's chat model, such as openai:NAME, by an OpenAI-compatible server if `base_url` names one. Raises `BadInput`,
+    `Unavailable`."""
+    settings = Settings(model=model, base_url=base_url)
+    check_models(settings)
+    return open_chat(model, settings, Path(), "rubric")
 
 
 def judge_program(

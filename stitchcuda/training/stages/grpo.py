@@ -18,12 +18,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from stitchcuda.counts import counted
 from stitchcuda.engineers.chat import Chat
-from stitchcuda.engineers.selection import check_models, open_chat
 from stitchcuda.errors import BadInput
-from stitchcuda.state import Settings
 from stitchcuda.store.token_file import read_token
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 from stitchcuda.training.reward_service.trainers import client_for
+from stitchcuda.training.rubric import open_judge
 from stitchcuda.training.stages.config import GrpoStage, digest_of
 from stitchcuda.training.stages.rollout_rewards import RolloutRewards
 from stitchcuda.training.stages.stage_callback import StageCallback
@@ -53,7 +52,8 @@ def train_grpo(stage: GrpoStage, out: Path, *, resume: bool, tell: Callable[[str
     tokenizer, folder = load_tokenizer(stage.model), StageRun(out)
     rows, left_out = _fitting(stage, tokenizer)
     digest = digest_of(stage, [row.digest for row in rows])
-    client, chat = _client(stage, stage.patience_s), _chat(stage)
+    client = _client(stage, stage.patience_s)
+    chat = open_judge(stage.judge, stage.judge_url or None) if stage.judge else None
     if wrong := _health(stage, patience_s=stage.patience_s).get("wrong"):
         raise BadInput(str(wrong))
     done = folder.begin(RunTerms(table=stage.table, digest=digest, stage=stage.model_dump(mode="json")), resume=resume)
@@ -114,15 +114,6 @@ def _tokens(tokenizer: Any, row: PromptRow) -> int:
 def _client(stage: GrpoStage, patience_s: float) -> RewardClient:
     token = read_token(Path(stage.token_file)) if stage.token_file else None
     return client_for(stage.reward_url or None, token, patience_s)
-
-
-def _chat(stage: GrpoStage) -> Chat | None:
-    """The judge model; None for none. Raises `BadInput`, `Unavailable`."""
-    if not stage.judge:
-        return None
-    settings = Settings(model=stage.judge, base_url=stage.judge_url or None)
-    check_models(settings)
-    return open_chat(stage.judge, settings, Path(), "rubric")
 
 
 def _health(stage: GrpoStage, patience_s: float = _HEALTH_S) -> dict[str, Any]:

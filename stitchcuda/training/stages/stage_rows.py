@@ -115,10 +115,11 @@ def _endless(rows: Sequence[PromptRow], seed: str) -> Iterator[PromptRow]:
 
 
 def _has(data: str, skill: Skill) -> bool:
-    return any(file.path == f"jsonl/skill{skill}.train.jsonl" for file in _manifest(Path(data)).files)
+    return any(file.path == f"jsonl/skill{skill}.train.jsonl" for file in read_manifest(Path(data)).files)
 
 
-def _manifest(data: Path) -> DataManifest:
+def read_manifest(data: Path) -> DataManifest:
+    """The manifest of a data set. Raises `BadInput` where there is none."""
     path = data / "manifest.json"
     try:
         return DataManifest.model_validate_json(path.read_bytes())
@@ -128,19 +129,27 @@ def _manifest(data: Path) -> DataManifest:
         raise BadInput(f"{path} is no manifest of a data set: make it again with stitchcuda train data") from error
 
 
-def _rows_of(data: Path, name: str) -> list[dict[str, Any]]:
-    """The rows of one file of a data set, after all that would make training on it wrong was looked for."""
-    files = {file.path: file for file in _manifest(data).files}
+def read_as_made(data: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of one file of a data set. Raises `BadInput` if it is not what the manifest says."""
+    files = {file.path: file for file in read_manifest(data).files}
     if name not in files:
         raise BadInput(f"{data} has no rows {name}: it has {', '.join(sorted(files)) or 'none'}")
     try:
-        content, report = (data / name).read_bytes(), json.loads((data / "leakage.json").read_bytes())
-        leaking = {leak["row"] for leak in report["leaks"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        content = (data / name).read_bytes()
+    except OSError as error:
         raise BadInput(f"{data} is incomplete ({error}): make it again with stitchcuda train data") from error
     if hashlib.sha256(content).hexdigest() != files[name].sha256:
         raise BadInput(f"{data / name} is not what the manifest says: it was changed after it was checked for leaks")
-    rows = [row for _, row in read_rows(data / name)]
+    return [row for _, row in read_rows(data / name)]
+
+
+def _rows_of(data: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of one file of a data set, after all that would make training on it wrong was looked for."""
+    rows = read_as_made(data, name)
+    try:
+        leaking = {leak["row"] for leak in json.loads((data / "leakage.json").read_bytes())["leaks"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{data} is incomplete ({error}): make it again with stitchcuda train data") from error
     if wrong := next((row["id"] for row in rows if row["split"] != "train"), None):
         raise BadInput(f"the row {wrong} of {data / name} is of the test split: it is never trained on")
     if wrong := next((row["id"] for row in rows if row["id"] in leaking), None):

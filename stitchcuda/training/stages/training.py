@@ -49,13 +49,18 @@ def load_model(stage: TrainingStage) -> Any:
     """The model in bfloat16 on a GPU, in float32 on a CPU. Raises `BadInput`, `Unavailable`."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 or torch.cuda.device_count() > 1:
         raise BadInput("a stage trains on one GPU in one process: let CUDA_VISIBLE_DEVICES name one, and use no launcher")
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return load_weights(stage.model)
+
+
+def load_weights(model: str, dtype: torch.dtype | str | None = None) -> Any:
+    """A model's weights, by default in bfloat16 if there is a GPU, else in float32. Raises `BadInput`, `Unavailable`."""
+    dtype = dtype or (torch.bfloat16 if torch.cuda.is_available() else torch.float32)
     try:
-        return AutoModelForCausalLM.from_pretrained(stage.model, dtype=dtype)
+        return AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
     except torch.OutOfMemoryError as error:
-        raise Unavailable(f"{stage.model} does not fit into this GPU's memory: take a larger GPU or a smaller model") from error
+        raise Unavailable(f"{model} does not fit into this GPU's memory: take a larger GPU or a smaller model") from error
     except (OSError, ValueError) as error:
-        raise BadInput(f"the model {stage.model} cannot be loaded: {_first_line(error)}") from error
+        raise BadInput(f"the model {model} cannot be loaded: {_first_line(error)}") from error
 
 
 def lora_of(stage: TrainingStage) -> LoraConfig | None:

@@ -11,13 +11,14 @@ from typing import Any
 from stitchcuda.training.data import DataFile, DataManifest
 
 
-def data_folder(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """`rows`: with "kind", "id", "messages" and "reference"; the rest has defaults."""
+def data_folder(folder: Path, rows: Sequence[dict[str, Any]], test: Sequence[dict[str, Any]] = ()) -> Path:
+    """`rows`, `test`: of both splits, with "kind", "id", "messages" and "reference"; the rest has defaults."""
     files = []
-    for kind in dict.fromkeys(row["kind"] for row in rows):
-        own = [{"split": "train", "cluster": "c", "outcome": 1.0, **row} for row in rows if row["kind"] == kind]
+    splits = {"train": rows, "test": test}
+    for split, kind in dict.fromkeys((split, row["kind"]) for split, found in splits.items() for row in found):
+        own = [{"split": split, "cluster": "c", "outcome": 1.0, **row} for row in splits[split] if row["kind"] == kind]
         for form in ("jsonl", "trl"):
-            path = folder / form / f"{kind}.train.jsonl"
+            path = folder / form / f"{kind}.{split}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text("".join(json.dumps(row) + "\n" for row in own))
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
