@@ -206,7 +206,10 @@ def _in_form(form: Form, row: DataRow, cluster: str, split: Split, number: int) 
     return {
         "data_source": f"stitchcuda/{row.kind}", "prompt": messages[:-1], "ability": "CUDA",
         "reward_model": {"style": "rule", "ground_truth": ""},
-        "extra_info": {"index": number, "session": row.session, "how": row.how, "reference": row.reference, **named},
+        "extra_info": {
+            "index": number, "session": row.session, "how": row.how, "reference": row.reference,
+            "program": json.dumps(row.program), **named,
+        },
     }  # fmt: skip
 
 
