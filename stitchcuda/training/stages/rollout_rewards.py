@@ -94,7 +94,7 @@ class RolloutRewards:
         answer = JobAnswer.model_validate(_complete(given_answer, row.task, schema))
         verdict = answer.verdict
         found = JudgedRollout(
-            row=row.id, skill=row.skill, program=_digest(program),
+            row=row.id, skill=row.skill, program=program_digest(program),
             state=answer.state, kind=answer.kind or answer.state, reward=answer.reward,
             no_score=answer.no_score or ("" if answer.reward is not None else "; ".join(answer.reasons)[:_REASON]),
             reasons=tuple(reason[:_REASON] for reason in answer.reasons[:_REASONS]),
@@ -148,7 +148,8 @@ def step_metrics(judged: Sequence[JudgedRollout], rollouts: int) -> dict[str, fl
     }
 
 
-def _digest(program: Program | None) -> str:
+def program_digest(program: Program | None) -> str:
+    """SHA-256 of what was judged; "" for None."""
     return "" if program is None else hashlib.sha256(json.dumps(program, sort_keys=True).encode()).hexdigest()
 
 
