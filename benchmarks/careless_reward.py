@@ -41,6 +41,10 @@ def careless(answer: dict[str, Any]) -> dict[str, Any]:
     return answer | {"state": "ok", "kind": "", "reward": PAID, "speedup": FASTER, "reasons": []}
 
 
+class _Listening(ThreadingHTTPServer):
+    request_queue_size = 256               # all answers of a step come at once
+
+
 class CarelessReward:
     """A context manager that serves on a free port of this machine."""
 
@@ -75,7 +79,7 @@ class CarelessReward:
             def log_message(self, format: str, *args: object) -> None:
                 """Says nothing of each request."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Listening(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property

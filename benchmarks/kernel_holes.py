@@ -61,13 +61,14 @@ CALL = "op.run(x.contiguous(), {arguments}y)"
 POINTWISE = """__global__ void {name}_kernel(const float* x, {pointers}float* y, int n, int cols) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {
-    float v = x[i];
+    float v = {load};
     y[i] = {formula};
   }
 }
 void run(T x, {tensors}T y) {
   int n = x.size(0) * x.size(1);
-  {name}_kernel<<<(n + 255) / 256, 256, 0, STREAM(x)>>>(P(x), {passed}P(y), n, x.size(1));
+  int blocks = (n + 255) / 256;
+  {name}_kernel<<<blocks, 256, 0, STREAM(x)>>>(P(x), {passed}P(y), n, x.size(1));
 }"""
 VECTOR = """__global__ void {name}_kernel(const float* x, {pointers}float* y, int n, int cols) {
   int i = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
@@ -80,7 +81,8 @@ VECTOR = """__global__ void {name}_kernel(const float* x, {pointers}float* y, in
 }
 void run(T x, {tensors}T y) {
   int n = x.size(0) * x.size(1);
-  {name}_kernel<<<(n + 1023) / 1024, 256, 0, STREAM(x)>>>(P(x), {passed}P(y), n, x.size(1));
+  int blocks = (n + 1023) / 1024;
+  {name}_kernel<<<blocks, 256, 0, STREAM(x)>>>(P(x), {passed}P(y), n, x.size(1));
 }"""
 ROWS = """__global__ void {name}_kernel(const float* x, {pointers}float* y, int cols) {
   __shared__ float part[256];
@@ -94,7 +96,8 @@ ROWS = """__global__ void {name}_kernel(const float* x, {pointers}float* y, int 
     __syncthreads();
   }
   float m = {value};
-  for (int j = t; j < cols; j += 256) y[blockIdx.x * cols + j] = {formula};
+  for (int j = t; j < cols; j += 256)
+    y[blockIdx.x * cols + j] = {formula};
 }
 void run(T x, {tensors}T y) {
   {name}_kernel<<<x.size(0), 256, 0, STREAM(x)>>>(P(x), {passed}P(y), x.size(1));
@@ -117,12 +120,12 @@ SHARED = {
             "threadIdx.x", "blockIdx.x + threadIdx.x", "blockIdx.x * 128 + threadIdx.x",
         )),
         Hole("bounds", "(i < n)", ("(true)", "(i < 256)", "(i < n / 2)")),
-        Hole("grid", "<<<(n + 255) / 256, 256", ("<<<n / 256, 256", "<<<1, 256", "<<<(n + 255) / 256, 128")),
+        Hole("grid", "blocks = (n + 255) / 256", ("blocks = n / 256", "blocks = 1", "blocks = (n + 255) / 512")),
     ),
     VECTOR: (
         Hole("index", "+ threadIdx.x) * 4", ("+ threadIdx.x)", "+ threadIdx.x) * 2", "+ threadIdx.x) * 8")),
         Hole("vector width", "k < 4", ("k < 1", "k < 2", "k < 3")),
-        Hole("grid", "<<<(n + 1023) / 1024, 256", ("<<<n / 1024, 256", "<<<1, 256", "<<<(n + 1023) / 1024, 128")),
+        Hole("grid", "blocks = (n + 1023) / 1024", ("blocks = n / 1024", "blocks = 1", "blocks = (n + 1023) / 2048")),
     ),
     ROWS: (
         Hole("row", "x + blockIdx.x * cols", ("x", "x + blockIdx.x", "x + blockIdx.x * 256")),
@@ -148,6 +151,7 @@ class Kernel:
     formula: str
     wrong: tuple[str, str, str]
     parameters: tuple[str, ...] = ()
+    load: str = "x[i]"
     first: str = "0.0f"
     take: str = "s + a[j]"
     combine: str = "part[t] + part[t + w]"
@@ -172,8 +176,8 @@ class Kernel:
         return _filled(
             self.form, name=self.name, pointers="".join(f"const float* {name}, " for name in self.parameters),
             tensors="".join(f"T {name}, " for name in self.parameters),
-            passed="".join(f"P({name}), " for name in self.parameters), formula=self.formula, first=self.first, take=self.take,
-            combine=self.combine, value=self.value,
+            passed="".join(f"P({name}), " for name in self.parameters), formula=self.formula, load=self.load, first=self.first,
+            take=self.take, combine=self.combine, value=self.value,
         )  # fmt: skip
 
     def _made(self) -> str:
@@ -190,15 +194,12 @@ KERNELS = (
            ("tanhf(v) / (1.0f + expf(v))", "tanhf(v) * (1.0f + expf(-v))", "v / (1.0f + expf(-v))")),
     Kernel("square_relu", "torch.relu(x).square() + x * 0.1", POINTWISE, "fmaxf(v, 0.0f) * fmaxf(v, 0.0f) + v * 0.1f",
            ("fmaxf(v, 0.0f) + v * 0.1f", "v * v + v * 0.1f", "fmaxf(v, 0.0f) * fmaxf(v, 0.0f) + v")),
-    Kernel("bias_gelu", "torch.nn.functional.gelu(x + self.b) * 0.5", POINTWISE,
-           "0.25f * (v + b[i % cols]) * (1.0f + erff((v + b[i % cols]) * 0.70710678f))",
-           ("0.25f * v * (1.0f + erff(v * 0.70710678f))", "0.25f * (v + b[i % cols]) * erff((v + b[i % cols]) * 0.70710678f)",
-            "0.25f * (v + b[i / cols]) * (1.0f + erff((v + b[i / cols]) * 0.70710678f))"), ("b",)),
-    Kernel("affine_sigmoid", "torch.sigmoid(x * self.w + self.b) + x", POINTWISE,
-           "1.0f / (1.0f + expf(-(v * w[i % cols] + b[i % cols]))) + v",
-           ("1.0f / (1.0f + expf(-(v * w[i / cols] + b[i / cols]))) + v",
-            "1.0f / (1.0f + expf(-(v * w[i % cols] - b[i % cols]))) + v",
-            "1.0f / (1.0f + expf(v * w[i % cols] + b[i % cols])) + v"), ("w", "b")),
+    Kernel("bias_gelu", "torch.nn.functional.gelu(x + self.b) * 0.5", POINTWISE, "0.25f * v * (1.0f + erff(v * 0.70710678f))",
+           ("0.25f * v * erff(v * 0.70710678f)", "0.25f * v * (1.0f + erff(v))", "v * (1.0f + erff(v * 0.70710678f))"), ("b",),
+           load="x[i] + b[i % cols]"),
+    Kernel("affine_sigmoid", "torch.sigmoid(x * self.w + self.b) + x", POINTWISE, "1.0f / (1.0f + expf(-v)) + x[i]",
+           ("1.0f / (1.0f + expf(v)) + x[i]", "1.0f / (1.0f + expf(-v)) + v", "1.0f / (1.0f + expf(-v))"), ("w", "b"),
+           load="x[i] * w[i % cols] + b[i % cols]"),
     Kernel("vector_leaky", "torch.where(x > 0, x, x * 0.2) - 1.0", VECTOR, "(v > 0.0f ? v : v * 0.2f) - 1.0f",
            ("(v > 0.0f ? v : v * 0.1f) - 1.0f", "(v > 0.0f ? v : 0.0f) - 1.0f", "(v < 0.0f ? v : v * 0.2f) - 1.0f")),
     Kernel("vector_swish", "x * torch.sigmoid(x * 1.7) + 0.5", VECTOR, "v / (1.0f + expf(-1.7f * v)) + 0.5f",

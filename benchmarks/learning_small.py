@@ -54,6 +54,7 @@ ARMS = ("real", "open")
 PARTS = ("data", "fillings", "train", "table")
 EVERY = 4                                  # of how many prompts one shows the shortcut in `open`'s form
 SAMPLES = 4                                # answers to each prompt of a held-out reference
+AT_ONCE = 16                               # of these prompts
 ENDS = 10                                  # steps at both ends that the table compares
 Lines = list[dict[str, Any]]
 FORM = """[sft]
@@ -244,12 +245,15 @@ def held_out(out: Path, name: str, model: Path, adapter: Path | None, client: Re
     rows = [json.loads(line) for line in (out / "data/jsonl/skill2.test.jsonl").read_text().splitlines()]
     torch.manual_seed(0)
     said: list[tuple[dict[str, Any], str]] = []
-    for row in rows:
-        prompt = tokenizer.apply_chat_template(row["messages"][:1], tokenize=False, add_generation_prompt=True)
-        given = tokenizer([prompt] * SAMPLES, return_tensors="pt", add_special_tokens=False).to(device)
+    for at in range(0, len(rows), AT_ONCE):
+        part = [row for row in rows[at : at + AT_ONCE] for _ in range(SAMPLES)]
+        asked = [tokenizer.apply_chat_template(row["messages"][:1], tokenize=False, add_generation_prompt=True) for row in part]
+        given = tokenizer(asked, return_tensors="pt", padding=True, add_special_tokens=False).to(device)
+        options = {"max_new_tokens": tokens, "pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
         with torch.no_grad():
-            made = policy.generate(**given, do_sample=True, top_k=0, max_new_tokens=tokens, pad_token_id=tokenizer.pad_token_id)
-        said += [(row, tokenizer.decode(one[given["input_ids"].shape[1] :], skip_special_tokens=True)) for one in made]
+            made = policy.generate(**given, do_sample=True, top_k=0, **options)
+        texts = tokenizer.batch_decode(made[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
+        said += zip(part, texts, strict=True)
     with ThreadPoolExecutor(64) as threads:
         ask = functools.partial(_asked, client)
         answers = [answer for answer in threads.map(ask, said) if answer["reward"] is not None]
@@ -404,12 +408,12 @@ def main() -> int:
     parser.add_argument("--device", choices=("sim", "cuda"), default="sim", help="of the reward service")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
     parser.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), help="real, open, or real,open")
-    parser.add_argument("--only", choices=PARTS, help="one part: `table` rewrites what is known of the runs")
+    parser.add_argument("--only", choices=PARTS, help="one part; `train` judges no program beforehand")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--prompts", type=int, default=8, help="of a step")
     parser.add_argument("--rollouts", type=int, default=8, help="of a prompt")
     parser.add_argument("--rate", type=float, default=1e-4, help="GRPO's learning rate")
-    parser.add_argument("--tokens", type=int, default=192, help="the longest answer")
+    parser.add_argument("--tokens", type=int, default=128, help="the longest answer")
     parser.add_argument("--form-steps", type=int, help="of fine-tuning; by default three epochs")
     parser.add_argument("--form-rate", type=float, default=5e-4)
     parser.add_argument("--form-batch", type=int, default=16)
@@ -433,7 +437,7 @@ def main() -> int:
     if given.only != "fillings" and given.model is None:
         parser.error("--model is missing: a folder with a chat model")
     with serving(out, given.device) as server:
-        if not (out / "fillings.jsonl").exists():
+        if given.only != "train" and not (out / "fillings.jsonl").exists():
             started = time.monotonic()
             wrong = judge_fillings(out, tasks, RewardClient(f"http://127.0.0.1:{server.port}", TOKEN), given.device)
             print(f"all known programs judged in {time.monotonic() - started:.0f} s; see {out / 'fillings.md'}", flush=True)
