@@ -120,22 +120,36 @@ def make_data(
     }
     unique, duplicates = _unique(row for name in rows for row in rows[name])
     tests = TestReferences({name: text for name, text in sources.items() if split[name] == "test"} | kept_apart)
-    leaks = [
-        leak for row in unique if split[row.session] == "train" for leak in tests.leaks(row.id, row.model_dump(mode="json"))
-    ]
-    leaking = {leak.row for leak in leaks}
-    written = [row for row in unique if row.id not in leaking]
-    out.mkdir(parents=True, exist_ok=True)
-    _write_leakage(out, unique, split, leaks)
-    files = [file for form in forms for file in _write(out, form, written, cluster, split)]
+    written, files = write_data_rows(out, unique, cluster=cluster, split=split, tests=tests, forms=forms)
     manifest = DataManifest(
         licence=licence, authors=tuple(sorted({row.author for row in written if row.author})), test_percent=test_percent,
         sessions=tuple(_source(opened[name], cluster[name], split[name], written) for name in sources),
         held_out={name.removeprefix(_HELD_OUT): cluster[name] for name in kept_apart},
-        files=tuple(files), duplicates=duplicates, leaks=len(leaking), skipped=skipped,
+        files=files, duplicates=duplicates, leaks=len(unique) - len(written), skipped=skipped,
     )  # fmt: skip
-    write_atomically(out / "manifest.json", manifest.model_dump_json(indent=1).encode())
+    write_manifest(out, manifest)
     return manifest
+
+
+def write_data_rows(
+    out: Path, rows: Sequence[DataRow], *, cluster: dict[str, str], split: dict[str, Split], tests: TestReferences,
+    forms: Sequence[Form],
+) -> tuple[list[DataRow], tuple[DataFile, ...]]:  # fmt: skip
+    """Writes the rows' files and leakage.json, without training rows that show one of `tests`. Returns the rows that are
+    written, and the files. `cluster`, `split`: of each row's `session`. The manifest comes after it."""
+    leaks = [
+        leak for row in rows if split[row.session] == "train" for leak in tests.leaks(row.id, row.model_dump(mode="json"))
+    ]
+    leaking = {leak.row for leak in leaks}
+    written = [row for row in rows if row.id not in leaking]
+    out.mkdir(parents=True, exist_ok=True)
+    _write_leakage(out, rows, split, leaks)
+    return written, tuple(file for form in forms for file in _write(out, form, written, cluster, split))
+
+
+def write_manifest(out: Path, manifest: DataManifest) -> None:
+    """Writes what makes a folder a data set: the last of its files."""
+    write_atomically(out / "manifest.json", manifest.model_dump_json(indent=1).encode())
 
 
 def _drawn(cluster: str) -> int:
@@ -206,7 +220,10 @@ def _in_form(form: Form, row: DataRow, cluster: str, split: Split, number: int) 
     return {
         "data_source": f"stitchcuda/{row.kind}", "prompt": messages[:-1], "ability": "CUDA",
         "reward_model": {"style": "rule", "ground_truth": ""},
-        "extra_info": {"index": number, "session": row.session, "how": row.how, "reference": row.reference, **named},
+        "extra_info": {
+            "index": number, "session": row.session, "how": row.how, "reference": row.reference,
+            "program": json.dumps(row.program), **named,
+        },
     }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 Kinds of rows:
 
     skill1   the reference -> the session's program, of a session whose program was accepted
-    skill2   a program and what was found about it -> a better one of the same session: a repair, or a faster one
+    skill2   a program and what was found about it -> a better one of the same session: a repair, or a faster one; applied to
+             the files in `program`, the answer's blocks give it. No program of skill1 and skill2 has files that are no text
     rft      a whole talk with a chat model, of an accepted session; a coder's only if its program was correct
     value    what a coder was asked before an attempt, with what came of it
 
@@ -20,10 +21,12 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import Field
 
 from stitchcuda.engineers.chat import ChatAnswer
 from stitchcuda.engineers.diagnosis import describe_evidence
@@ -64,6 +67,7 @@ class DataRow(Record):
     tier: str = ""
     author: str = ""                       # who wrote what is to be learnt, such as "builtin" or "openai:NAME"
     reference: str
+    program: dict[str, str] = Field(default_factory=dict)  # of skill2: the files that the question shows, by path
 
 
 def session_rows(session: Session) -> list[DataRow]:
@@ -117,16 +121,17 @@ class _SessionReader:
 
     def _skill1(self) -> Iterator[DataRow]:
         best, program = self.state.get("best"), self.state.get("program")
-        if self.outcome.accepted and best and program:
-            yield self._row("skill1", "write", best, self._asked("write"), self._program(program))
+        if self.outcome.accepted and best and program and self._is_text(program):
+            yield self._row("skill1", "write", best, self._asked("write"), _written(self._files(program)))
 
     def _skill2(self) -> Iterator[DataRow]:
         by_program = {attempt.program: attempt for attempt in self.attempts if attempt.correct}
         for number, attempt in enumerate(self.attempts):
-            if not attempt.correct:
+            if not attempt.correct or not self._is_text(attempt.program):
                 continue
             earlier = [before for before in self.attempts[:number] if before.task == attempt.task and not before.beside]
             last, base = earlier[-1] if earlier else None, by_program.get(attempt.base or "")
+            last, base = (before if before and self._is_text(before.program) else None for before in (last, base))
             if last is not None and not last.correct:
                 yield self._better("repair", last, attempt)
             elif last is not None and _faster(attempt, last):
@@ -161,8 +166,10 @@ class _SessionReader:
         return self._asked("optimise" if parent.correct else "repair", parent)
 
     def _better(self, how: How, before: Attempt, after: Attempt) -> DataRow:
-        row = self._row("skill2", how, after, self._asked(how, before), self._program(after.program))
-        return row.model_copy(update={"id": f"{row.id}-from-{before.id}"})
+        shown, files = self._files(before.program), self._files(after.program)
+        removed = dict.fromkeys(shown.keys() - files.keys(), "")
+        row = self._row("skill2", how, after, self._asked(how, before), _written(files | removed))
+        return row.model_copy(update={"id": f"{row.id}-from-{before.id}", "program": shown})
 
     def _row(
         self, kind: Kind, how: How, attempt: Attempt | None, asked: Sequence[SpokenTurn], answer: str | None = None
@@ -177,16 +184,22 @@ class _SessionReader:
         )  # fmt: skip
 
     def _asked(self, how: How, before: Attempt | None = None) -> tuple[SpokenTurn, ...]:
-        program = self._program(before.program) if before else ""
+        program = _written(self._files(before.program)) if before else ""
         evidence = self._evidence(before) if before else ""
         return (SpokenTurn(role="user", content=task_text(how, self.reference, program, evidence)),)
 
-    def _program(self, digest: str) -> str:
-        """A program's files, each in a block that begins with its path; files that are no text are left out."""
-        files = {name: data.decode(errors="replace") for name, data in get_tree(self.store, digest).items()}
-        return "\n\n".join(
-            f"```{name}\n{text.rstrip()}\n```" for name, text in sorted(files.items(), key=_model_first) if name != _NOT_SHOWN
-        )
+    def _is_text(self, digest: str) -> bool:
+        """Whether an answer can hold all its files: constants are no text."""
+        return get_tree(self.store, digest).keys() - {_NOT_SHOWN} == self._files(digest).keys()
+
+    def _files(self, digest: str) -> dict[str, str]:
+        """A program's files as they are shown; files that are no text are left out."""
+        found: dict[str, str] = {}
+        for name, data in sorted(get_tree(self.store, digest).items(), key=_model_first):
+            with suppress(UnicodeDecodeError):
+                if name != _NOT_SHOWN and b"\0" not in data:
+                    found[name] = data.decode().rstrip() + "\n"
+        return found
 
     def _evidence(self, attempt: Attempt) -> str:
         evidence = Evidence.model_validate_json(self.store.get(attempt.evidence))
@@ -226,6 +239,12 @@ class _SessionReader:
         return {key: (turns, model) for key, (_, turns, model) in found.items()}
 
 
+def _written(files: Mapping[str, str]) -> str:
+    """Files as an answer has them, each in a block that begins with its path; an empty text is an empty block, which removes
+    the file."""
+    return "\n\n".join(f"```{name}\n{text}```" for name, text in sorted(files.items(), key=_model_first))
+
+
 def _said(text: str) -> SpokenTurn:
     return SpokenTurn(role="assistant", content=text)
 
@@ -240,7 +259,7 @@ def _faster(attempt: Attempt, than: Attempt) -> bool:
     return attempt.program_ms is not None and than.program_ms is not None and attempt.program_ms < than.program_ms
 
 
-def _model_first(file: tuple[str, str]) -> tuple[bool, str]:
+def _model_first(file: tuple[str, str | bytes]) -> tuple[bool, str]:
     return file[0] != "model_new.py", file[0]
 
 

@@ -16,6 +16,7 @@ from stitchcuda.engineers.draft_reply import DraftReply
 from stitchcuda.sessions.session import Session
 from stitchcuda.store import Workspace, get_tree
 from stitchcuda.training.clusters import clusters, find_structure
+from stitchcuda.training.completion_program import program_in, shown_files
 from stitchcuda.training.data import DataManifest, make_data
 from stitchcuda.training.leakage import TestReferences
 from stitchcuda.training.session_rows import DataRow, credits, session_rows
@@ -111,6 +112,14 @@ def test_skill_two_goes_from_a_program_and_its_evidence_to_a_faster_one(mamba: S
         asked = row.messages[0].content
         assert "## What the verifier found\nBuild: ok." in asked
         assert "one that is faster" in asked
+        assert "<<<<<<< SEARCH" in asked
+        assert all(f"```{name}\n{text}```" in asked for name, text in row.program.items())
+        written = {name: data.decode() for name, data in get_tree(mamba.home.store, after.program).items()}
+        given = program_in(row.messages[-1].content, row.program)
+        assert isinstance(given, dict)
+        assert {name: text.rstrip() for name, text in given.items()} == {
+            name: text.rstrip() for name, text in written.items() if name != "reference.py"
+        }  # fmt: skip
 
 
 def test_credit_goes_to_earlier_turns(mamba: Session) -> None:
@@ -291,6 +300,7 @@ def test_verl_s_form_is_read_by_pyarrow(home: Workspace, tmp_path: Path) -> None
         assert [turn["role"] for turn in lines[0]["prompt"]] == ["user"]
         assert lines[0]["reward_model"] == {"style": "rule", "ground_truth": ""}
         assert "class Model" in lines[0]["extra_info"]["reference"]
+        assert ("model_new.py" in shown_files(lines[0]["extra_info"]["program"])) is ("skill2" in file.path)
 
 
 @pytest.mark.more

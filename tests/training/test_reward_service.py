@@ -27,7 +27,7 @@ from stitchcuda.training.reward_service.metrics import Metrics
 from stitchcuda.training.reward_service.records import JobAnswer, JobRequest
 from stitchcuda.training.reward_service.serve import serve
 from stitchcuda.training.reward_service.tasks import read_tasks
-from stitchcuda.training.reward_service.trainers import compute_score, program_in, trl_reward
+from stitchcuda.training.reward_service.trainers import compute_score, trl_reward
 from stitchcuda.verify.api import Verdict
 from tests.training.reward_server import GOOD, TASK, End, ScriptedPool, Served, program, serving
 from tests.verify import programs
@@ -368,20 +368,6 @@ def test_a_row_of_a_session_is_asked_for_by_its_reference(tmp_path: Path) -> Non
         info = {"reference": "class Model: 'of a session'\n", "index": 3}
         answer = compute_score("stitchcuda/skill1", program("good"), "", info, url=server.url, token="secret")
     assert (answer["score"], answer["state"]) == (1.0, "ok")
-
-
-def test_files_in_blocks_with_their_paths_are_the_program() -> None:
-    said = "```kernels/a.cu\nold\n```\nBetter:\n```kernels/a.cu\nnew\n```\n```model_new.py\nclass ModelNew: ...\n```\n"
-    assert program_in(said) == {"kernels/a.cu": "new\n", "model_new.py": "class ModelNew: ...\n"}
-    assert program_in(f"```python\ndraft\n```\n{said}") == program_in(said)
-    assert program_in("```kernels/a.cu\nnew\n```\n```python\nx\n```") == "x\n", "without model_new.py it is one file"
-
-
-def test_the_last_block_of_python_is_the_program() -> None:
-    assert program_in("a\n```python\nfirst\n```\nb\n```py\nlast\n```\nc\n```cuda\nno\n```") == "last\n"
-    assert program_in("class ModelNew: ...") == "class ModelNew: ..."
-    assert program_in([{"role": "assistant", "content": "```\nx\n```"}]) == "x\n"
-    assert program_in([]) == program_in([{"role": "assistant", "content": None}]) == ""
 
 
 def test_a_client_waits_for_a_server_that_is_away(tmp_path: Path) -> None:

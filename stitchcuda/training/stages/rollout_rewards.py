@@ -1,15 +1,18 @@
 """Judges the answers of one step of GRPO: the one reward function that TRL calls.
 
-Each answer's program goes to the reward service; of an accepted one the rubric's judge is asked, if there is one, and the
-reward is computed from both by `training/rewards.py`. What was not judged for no fault of the program is None, which TRL leaves
-out of its group. A step without any reward raises `Unavailable` before the weights change. What each answer was worth, and
-why, is a line of rollouts.jsonl; programs that were refused as attacks are kept in attacks.jsonl. It trains nothing.
+Each answer's program (of skill 2 perhaps edits of the one that was shown) goes to the reward service; of an accepted one the
+rubric's judge is asked, if there is one, and the reward is computed from both by `training/rewards.py`. What was not judged for
+no fault of the program is None, which TRL leaves out of its group. A step without any reward raises `Unavailable` before the
+weights change. What each answer was worth, and why, is a line of rollouts.jsonl; programs that were refused as attacks are kept
+in attacks.jsonl. It trains nothing.
 Where to look next: `training/stages/grpo.py` (the trainer), `training/reward_service/trainers.py`, `training/rubric.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +23,12 @@ from typing import Any
 from pydantic import Field
 
 from stitchcuda.engineers.chat import Chat
-from stitchcuda.engineers.draft_reply import DraftReply
-from stitchcuda.engineers.reply import Malformed
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
+from stitchcuda.training.completion_program import Program
 from stitchcuda.training.reward_service.jobs import place
 from stitchcuda.training.reward_service.records import JobAnswer
-from stitchcuda.training.reward_service.trainers import AsksRewards, ask_for_reward, program_in
+from stitchcuda.training.reward_service.trainers import AsksRewards, judge_completion
 from stitchcuda.training.rewards import Judged, reward
 from stitchcuda.training.rubric import judge_program, vetoes
 from stitchcuda.training.stages.config import GrpoStage
@@ -44,6 +46,7 @@ class JudgedRollout(Record):
 
     row: str
     skill: int
+    program: str = ""                      # SHA-256 of what was judged; "" where edits did not apply
     state: str                             # of the service's job
     kind: str                              # "ok", or why not
     reward: float | None
@@ -86,12 +89,13 @@ class RolloutRewards:
         return [rollout.reward for rollout in judged]
 
     def _judge(self, row: PromptRow, text: str) -> JudgedRollout:
-        files = program_of(text)
         schema = self.stage.reward if self.chat is None else _PLAIN
-        answer = JobAnswer.model_validate(_complete(ask_for_reward(self.client, row.task, files, schema), row.task, schema))
+        program, given_answer = judge_completion(self.client, row.task, text, schema, row.program)
+        answer = JobAnswer.model_validate(_complete(given_answer, row.task, schema))
         verdict = answer.verdict
         found = JudgedRollout(
-            row=row.id, skill=row.skill, state=answer.state, kind=answer.kind or answer.state, reward=answer.reward,
+            row=row.id, skill=row.skill, program=program_digest(program),
+            state=answer.state, kind=answer.kind or answer.state, reward=answer.reward,
             no_score=answer.no_score or ("" if answer.reward is not None else "; ".join(answer.reasons)[:_REASON]),
             reasons=tuple(reason[:_REASON] for reason in answer.reasons[:_REASONS]),
             parts=answer.reward_parts, speedup=answer.speedup, attack=verdict is not None and bool(vetoes(verdict)),
@@ -99,11 +103,11 @@ class RolloutRewards:
         if self.chat is None or answer.reward is None or verdict is None:
             return found
         rubric = None
-        if verdict.accepted:
+        if verdict.accepted and program is not None:
             asked = "\n\n".join(turn.content for turn in row.messages) if row.skill == 2 else ""
             with tempfile.TemporaryDirectory() as folder:
-                program = place(files, Path(folder) / "program")
-                rubric = judge_program(self.chat, program, row.reference, verdict, skill=row.skill, evidence=asked)
+                placed = place(program, Path(folder) / "program")
+                rubric = judge_program(self.chat, placed, row.reference, verdict, skill=row.skill, evidence=asked)
         given = reward(self.stage.reward, Judged(verdict=verdict, rubric=rubric, skill=row.skill))
         return found.model_copy(update={
             "reward": given.value, "no_score": given.no_score, "parts": given.parts,
@@ -118,15 +122,6 @@ class RolloutRewards:
         self.folder.append(ATTACKS, *(
             {"update": update, **rollout.model_dump(), "text": text[:20_000]} for rollout, text in attacks[:_EXAMPLES]
         ))  # fmt: skip
-
-
-def program_of(text: str) -> str | dict[str, str]:
-    """The program in an answer: its files, each a block that begins with its path, or else its last block of Python."""
-    try:
-        files = {block.name: block.body for block in DraftReply.from_text(text).files}
-    except Malformed:
-        files = {}
-    return files if "model_new.py" in files else program_in(text)
 
 
 def step_metrics(judged: Sequence[JudgedRollout], rollouts: int) -> dict[str, float]:
@@ -151,6 +146,11 @@ def step_metrics(judged: Sequence[JudgedRollout], rollouts: int) -> dict[str, fl
         **({"speedup": statistics.fmean(speedups)} if speedups else {}),
         **({"rubric": statistics.fmean(rubrics)} if rubrics else {}),
     }
+
+
+def program_digest(program: Program | None) -> str:
+    """SHA-256 of what was judged; "" for None."""
+    return "" if program is None else hashlib.sha256(json.dumps(program, sort_keys=True).encode()).hexdigest()
 
 
 def _kinds(judged: Sequence[JudgedRollout]) -> list[str]:

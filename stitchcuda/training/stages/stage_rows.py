@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from stitchcuda.bench.problems import read_rows
 from stitchcuda.errors import BadInput
@@ -28,13 +28,15 @@ from stitchcuda.training.stages.config import GrpoStage, SftStage
 
 
 class PromptRow(Record):
-    """A prompt of GRPO. `task`: what the reward service is asked with, a name or the reference's text."""
+    """A prompt of GRPO. `task`: what the reward service is asked with, a name or the reference's text. `program`: the files
+    that the prompt shows and edits apply to; {} where it shows none."""
 
     id: str
     skill: Skill
     messages: tuple[SpokenTurn, ...]
     task: str
     reference: str
+    program: dict[str, str] = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -75,7 +77,8 @@ def prompt_rows(stage: GrpoStage) -> list[PromptRow]:
         if weight and stage.data and (skill == 2 or not stage.tasks or _has(stage.data, skill)):
             for row in _rows_of(Path(stage.data), f"jsonl/skill{skill}.train.jsonl"):
                 rows.append(PromptRow(
-                    id=row["id"], skill=skill, messages=row["messages"][:-1], task=row["reference"], reference=row["reference"]
+                    id=row["id"], skill=skill, messages=row["messages"][:-1], task=row["reference"], reference=row["reference"],
+                    program=row.get("program", {}),
                 ))  # fmt: skip
     if stage.tasks and stage.skill1_weight:
         rows += [

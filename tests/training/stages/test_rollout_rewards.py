@@ -17,7 +17,7 @@ from stitchcuda.training.rewards import Judged, reward
 from stitchcuda.training.rubric import judge_program
 from stitchcuda.training.session_rows import SpokenTurn
 from stitchcuda.training.stages.config import GrpoStage
-from stitchcuda.training.stages.rollout_rewards import RolloutRewards, program_of
+from stitchcuda.training.stages.rollout_rewards import RolloutRewards
 from stitchcuda.training.stages.stage_rows import PromptRow
 from stitchcuda.training.stages.stage_run import ATTACKS, ROLLOUTS, StageRun
 from stitchcuda.verify.api import Shares, Verdict
@@ -79,6 +79,23 @@ def test_what_was_not_judged_is_left_out_and_parts_add_up(tmp_path: Path) -> Non
     assert kept["reasons"] == ["the source itself: it reads the frames of its callers (line 3)"]
 
 
+def test_an_edit_that_does_not_apply_is_the_candidate_s_failure(tmp_path: Path) -> None:
+    shown = {"model_new.py": program("draft")}
+    row = ROWS[1].model_copy(update={"program": shown})
+    assert row.digest != ROWS[1].digest, "the files decide the weights"
+    said = [f"```model_new.py\n<<<<<<< SEARCH\n# {old}\n=======\n# fast\n>>>>>>> REPLACE\n```" for old in ("draft", "dxraft")]
+    folder = StageRun(tmp_path / "out")
+    folder.out.mkdir()
+    with serving(tmp_path / "store", ScriptedPool(POOL)) as server:
+        function = RolloutRewards(STAGE, [row], server.client, None, folder, lambda: 0)
+        ignore: Any = {"log_metric": lambda *_: None, "log_extra": lambda *_: None}
+        assert asyncio.run(function(said, [row.id] * 2, **ignore)) == [pytest.approx(1.263, abs=1e-3), -1.0]
+    right, wrong = folder.lines(ROLLOUTS)
+    assert (right["kind"], wrong["kind"]) == ("ok", "no_program")
+    assert (len(right["program"]), wrong["program"]) == (64, "")
+    assert wrong["reasons"][0].startswith("an edit of model_new.py does not fit: '# dxraft' is not in it. It was applied to")
+
+
 def test_a_step_without_any_reward_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"none of the 2 answers of a step has a reward \(.*the judge was killed"):
         Step(tmp_path, ["unavailable", "unavailable"])
@@ -108,11 +125,3 @@ def test_a_veto_of_the_judge_is_kept_as_an_attack_and_a_judge_that_fails_gives_n
     assert silent.rewards == [None, 0.0]
     line = json.loads((tmp_path / "out" / ROLLOUTS).read_text().splitlines()[-2])
     assert "gave no usable answer" in line["no_score"]
-
-
-def test_a_program_is_its_files_or_its_last_block() -> None:
-    files = {"model_new.py": "class ModelNew: ...\n", "kernels/a.cu": "// a\n"}
-    text = "Here:\n" + "\n".join(f"```{name}\n{body}```" for name, body in files.items())
-    assert program_of(text) == files
-    assert program_of("<think>hm</think>\n```python\nclass ModelNew: ...\n```") == "class ModelNew: ...\n"
-    assert program_of("words") == "words"
