@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from stitchcuda.bench.problems import digest, file_name
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.clusters import clusters
+from stitchcuda.training.completion_program import shown_files
 from stitchcuda.training.data import KINDS, Split
 from stitchcuda.training.reward_service.tasks import read_tasks
 from stitchcuda.training.rewards import Skill
@@ -24,13 +27,15 @@ from stitchcuda.training.stages.stage_rows import read_as_made, read_manifest
 
 
 class EvaluationProblem(Record):
-    """`name` is unique, and a file name. `cluster`: equal for references that are alike."""
+    """`name` is unique, and a file name. `cluster`: equal for references that are alike. `program`: the files that the prompt
+    shows, which an answer may edit."""
 
     name: str
     cluster: str
     skill: Skill
     messages: tuple[SpokenTurn, ...]
     reference: str
+    program: dict[str, str] = Field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -52,7 +57,7 @@ def problems_of_split(data: Path, split: Split, skills: Sequence[Skill]) -> list
     better = [
         EvaluationProblem(
             name=file_name(f"{_session(row)}-skill2-{number}"), cluster=row["cluster"], skill=2, messages=row["messages"][:-1],
-            reference=row["reference"],
+            reference=row["reference"], program=shown_files(row.get("program")),
         )
         for number, row in enumerate(rows["skill2"] if 2 in skills else (), 1)
     ]  # fmt: skip

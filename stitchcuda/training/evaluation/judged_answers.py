@@ -18,15 +18,16 @@ from stitchcuda.bench.problems import digest, write_text
 from stitchcuda.bench.programs import ExistingProgram
 from stitchcuda.bench.table import Row, is_faster, read_table
 from stitchcuda.engineers.chat import Chat
+from stitchcuda.engineers.reply import Malformed
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
+from stitchcuda.training.completion_program import program_in
 from stitchcuda.training.evaluation.evaluation_folder import EvaluationFolder, EvaluationTerms, WrittenAnswer
 from stitchcuda.training.evaluation.evaluation_problems import EvaluationProblem
 from stitchcuda.training.reward_service.jobs import place
 from stitchcuda.training.reward_service.verdicts import kind_of
 from stitchcuda.training.rubric import judge_program, vetoes
 from stitchcuda.training.rubric_record import Rubric
-from stitchcuda.training.stages.rollout_rewards import program_of
 from stitchcuda.verify.api import Verdict
 
 SPEEDUPS = (0.0, 1.0, 1.5, 2.0)
@@ -85,7 +86,10 @@ def _take(
         checkpoint=number, problem=problem.name, seed=answer.seed, program="", kind="no program", cut_off=answer.cut_off,
         correct=False, attack=False,
     )  # fmt: skip
-    files = program_of(answer.text)
+    try:
+        files = program_in(answer.text, problem.program)
+    except Malformed as error:
+        return known.model_copy(update={"reasons": (str(error),)})
     id = f"{problem.name}-{digest(problem.reference, json.dumps(files, sort_keys=True))}"
     if id not in pairs:
         try:
