@@ -60,7 +60,7 @@ def refusal(stage: str, *more: str) -> str:
 
 
 def test_a_model_that_cannot_be_trained_is_refused(folder: Path) -> None:
-    tiny_model(folder / "model", ["answer"], template=False)
+    tiny_model(folder / "model", ["answer"], template=None)
     (folder / "model" / "chat_template.jinja").unlink(missing_ok=True)
     assert "model has no chat template" in refusal("sft")
     (folder / "model" / "adapter_config.json").write_text("{}")
