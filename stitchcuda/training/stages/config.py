@@ -198,6 +198,12 @@ class CriticStage(RolloutStage):
     gae_lambda: float = Field(0.95, ge=0, le=1)
     keep_tokens: bool = True               # tokens.jsonl, which `value` and `sft` can learn from
 
+    @model_validator(mode="after")
+    def _has_answers(self) -> Self:
+        if self.answers < 2:
+            raise ValueError("prompts * rollouts = 1: give at least 2, since advantages are compared within a step")
+        return self
+
 
 class PpoStage(CriticStage, AnswerStage):
     """PPO on answers of one turn (CUDA Agent's warm-up)."""

@@ -68,7 +68,7 @@ class ValueTrainer(Trainer):
         super().__init__(**given)
         self.stage = stage
         self.model_accepts_loss_kwargs = True  # it hands `compute_loss` the number of an update's tokens
-        self._explained: list[float] = []
+        self._seen: list[Tensor] = []      # of the update: values, and what they are estimates of
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False,
@@ -78,15 +78,17 @@ class ValueTrainer(Trainer):
         values = estimate(model, inputs["input_ids"], inputs["attention_mask"], mask.shape[1])
         held = values.detach() * mask
         _, returns = generalised_advantages(scores, held, mask, self.stage.gamma, self.stage.gae_lambda)
-        self._explained.append(explained_variance(held, discounted_scores(scores, mask, self.stage.gamma), mask))
+        truth = discounted_scores(scores, mask, self.stage.gamma)
+        self._seen.append(torch.stack([held[mask > 0], truth[mask > 0]]))
         count = mask.sum() if num_items_in_batch is None else num_items_in_batch
         return 0.5 * ((values - returns).square() * mask).sum() / count
 
     def log(self, logs: dict[str, float], *more: Any, **named: Any) -> None:
-        found = [value for value in self._explained if not math.isnan(value)]
-        if found and "loss" in logs:
-            logs["explained_variance"] = sum(found) / len(found)
-        self._explained.clear()
+        if self._seen and "loss" in logs:
+            values, truth = torch.cat(self._seen, 1)
+            if not math.isnan(explained := explained_variance(values, truth, torch.ones_like(values))):
+                logs["explained_variance"] = explained
+        self._seen.clear()
         super().log(logs, *more, **named)
 
 

@@ -72,6 +72,7 @@ def test_cuda_agents_stages_are_one_preset(tmp_path: Path) -> None:
         (AgenticStage, "", "agentic.tasks is missing"),
         (AgenticStage, "tasks = 't'\nturns = 0", "agentic.turns = 0"),
         (PpoStage, "tasks = 't'\nturns = 3", "ppo.turns is not known"),
+        (PpoStage, "tasks = 't'\nprompts = 1\nupdates = 1", "prompts * rollouts = 1: give at least 2"),
         (PpoStage, "tasks = 't'\ngae_lambda = 1.5", "ppo.gae_lambda = 1.5"),
         (PpoStage, "tasks = 't'\ncritic_learning_rate = nan", "ppo.critic_learning_rate = nan"),
         (ValueStage, "", "give data or rollouts"),

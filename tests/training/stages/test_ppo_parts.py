@@ -1,15 +1,22 @@
-"""Parts of PPO that need no run: which TRL it is for, what a critic is, and what is kept of importance ratios.
+"""Parts of PPO: which TRL it is for, what a critic is, what a step leaves out, and what is kept of importance ratios.
 
 Each imports TRL and transformers, which takes seconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.training.stages.config import PpoStage
+from stitchcuda.training.stages.stage_run import ROLLOUTS, TOKENS, StageRun
+from tests.training.reward_server import ScriptedPool, program, serving
+from tests.training.stages.test_rollout_rewards import POOL, ROWS
 from tests.training.stages.tiny_model import tiny_model
 
 pytestmark = pytest.mark.more
@@ -60,3 +67,44 @@ def test_importance_ratios_of_an_update_are_of_the_tokens_that_count() -> None:
     assert (found["ratio/mean"], found["ratio/max"], found["ratio/clipped"]) == pytest.approx((1.0, 1.5, 0.5))
     assert found["kl_of_update"] == pytest.approx(sum(r - 1 - float(torch.tensor(r).log()) for r in (1, 1.5, 0.5, 1)) / 4)
     assert ratios.taken()["ratio/max"] == 0, "an update begins anew"
+
+
+@contextmanager
+def a_step(folder: Path, names: list[str]) -> Iterator[Any]:
+    """A trainer of one step, whose model says these programs, with a service that judges as `POOL` says."""
+    from stitchcuda.training.stages.ppo import _trainer
+    from stitchcuda.training.stages.training import load_tokenizer
+
+    said = [f"```python\n{program(name)}```" for name in names]
+    stage = PpoStage.model_validate({
+        "model": str(tiny_model(folder / "model", said)), "tasks": "t", "skill2_weight": 0, "lora_rank": 4, "steps": 1,
+        "learning_rate": 1e-3, "prompts": len(names), "micro_batch": 2, "max_prompt": 99, "max_completion": 2, "kl": 0.1,
+    })  # fmt: skip
+    tokenizer, run = load_tokenizer(stage.model), StageRun(folder / "out")
+    run.out.mkdir()
+    with serving(folder / "store", ScriptedPool(POOL)) as server:
+        made = _trainer(stage, ROWS[:1], 1, tokenizer, run, server.client, None)
+        made._generate_single_turn = lambda ids, *more: ([tokenizer(text + "<|im_end|>")["input_ids"] for text in said], None)
+        yield made
+
+
+def test_what_was_not_judged_counts_in_no_loss_and_is_not_kept(tmp_path: Path) -> None:
+    with a_step(tmp_path, ["fast", "wrong", "unavailable", "attack"]) as made:
+        made.train()
+    run = StageRun(tmp_path / "out")
+    rewards = [line["reward"] for line in run.lines(ROLLOUTS)]
+    assert rewards == [pytest.approx(1.263, abs=1e-3), -1.0, None, -1.0]
+    assert [line["reward"] for line in run.lines(TOKENS)] == [reward for reward in rewards if reward is not None]
+    mask, advantages = (torch.cat([part[name] for part in made._buffered_inputs]) for name in ("tool_mask", "advantages"))
+    assert sorted(mask.sum(1).tolist()) == [0, 2, 2, 2]
+    assert (advantages[mask == 0] == 0).all()
+    assert float(advantages.sum()) == pytest.approx(0, abs=1e-5), "whitened over what counts"
+    assert float(made._buffered_inputs[0]["num_items_in_batch"]) == 6
+
+
+def test_a_critic_whose_values_are_no_numbers_stops_before_anything_is_learnt(tmp_path: Path) -> None:
+    with a_step(tmp_path, ["fast", "wrong"]) as made:
+        with torch.no_grad():
+            made.critic.score.weight.fill_(torch.nan)
+        with pytest.raises(Unavailable, match="the critic's value is no number at update 1"):
+            made.train()
