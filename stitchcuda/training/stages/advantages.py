@@ -1,8 +1,8 @@
 """Advantages and losses of PPO as plain functions of tensors: generalised advantage estimation, whitening, the value's loss.
 
 All tensors are float32 of shape (rows, tokens); `mask` is 1 at tokens that the model wrote, and 0 at those of tools, of
-padding, and of answers that were not judged. A value stands at the token before which it was estimated. The formulas are verl's
-(`verl/trainer/ppo/core_algos.py`), so that a critic means the same there. Nothing here knows a model or a trainer.
+padding, and of answers that were not judged. A value stands at the token before which it was estimated. The formulas are
+those of verl's `core_algos`, so that a critic means the same there. Nothing here knows a model or a trainer.
 Where to look next: `training/stages/ppo_trainer.py`, `training/stages/value.py` (who calls).
 """
 

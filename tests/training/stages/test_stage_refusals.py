@@ -126,8 +126,8 @@ def test_a_reward_service_that_is_away_or_has_no_answer_trains_nothing(folder: P
     assert not (folder / "out").exists()
     (folder / "relu.py").rename(folder / "other.py")
     with serving(folder / "store", ScriptedPool()) as server:
-        own = STAGES.replace("relu.py", "other.py").replace("patience_s = 1", "patience_s = 30")
-        (folder / "own.toml").write_text(f'{own}reward_url = "{server.url}"\n')
+        own = STAGES.replace("relu.py", "other.py").replace("patience_s = 1", f'patience_s = 30\nreward_url = "{server.url}"')
+        (folder / "own.toml").write_text(own)
         said = refusal("grpo")
     assert "none of the 2 answers of a step has a reward (there is no task 'other'" in said
     assert "there is no save point yet" in said
