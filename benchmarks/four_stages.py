@@ -212,7 +212,7 @@ def main() -> int:
     given.out = given.out.resolve()
     given.out.mkdir(parents=True)
     if given.tiny:
-        given.max_completion, given.max_episode = 3, 1500
+        given.max_completion, given.max_episode = 3, 500
         make_tiny(given)
     given.tasks = str(Path(given.tasks).resolve())
     server, ran = Server(given.out, Path(given.tasks), given.device, free_port()), list[Ran]()

@@ -140,15 +140,20 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_killed_run_goes_on_to_the_same_adapter_and_critic(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def straight(folder: Path) -> dict[str, Any]:
+    """A run of PPO that was not stopped, in straight/."""
     done(folder, "sft", "sft.toml", "--out", "warm")
+    return done(folder, "ppo", "ppo.toml", "--out", "straight")
+
+
+def test_a_plan_writes_nothing(folder: Path, straight: dict[str, Any]) -> None:
     planned = done(folder, "ppo", "ppo.toml", "--out", "none", "--dry-run")
     assert (planned["verdicts"], planned["memory"]["critic"] > 0) == (48, True)
     assert not (folder / "none").exists()
-    expected = done(folder, "ppo", "ppo.toml", "--out", "straight")
-    assert (expected["steps"], expected["updates"], expected["result"]) == (6, 12, "model")
-    _adds_up(folder / "straight")
 
+
+def test_a_killed_run_goes_on_to_the_same_adapter_and_critic(folder: Path, straight: dict[str, Any]) -> None:
     with subprocess.Popen(command("ppo", "ppo.toml", "--out", "killed"), cwd=folder, stderr=subprocess.DEVNULL) as process:
         while not (folder / "killed" / "checkpoints" / "checkpoint-6" / "stage.json").exists():
             assert process.poll() is None, "it ended before it was killed"
@@ -156,20 +161,15 @@ def test_a_killed_run_goes_on_to_the_same_adapter_and_critic(folder: Path) -> No
         process.send_signal(signal.SIGKILL)
     assert not (folder / "killed" / "summary.json").exists()
     resumed = done(folder, "ppo", "ppo.toml", "--out", "killed", "--resume")
-    assert [resumed[key] for key in ("sha256", "critic_sha256")] == [expected[key] for key in ("sha256", "critic_sha256")]
+    assert [resumed[key] for key in ("sha256", "critic_sha256")] == [straight[key] for key in ("sha256", "critic_sha256")]
     adapters = [digest(folder / run / "adapter" / "adapter_model.safetensors") for run in ("straight", "killed")]
     assert adapters[0] == adapters[1]
     assert lines(folder / "straight" / "tokens.jsonl") == lines(folder / "killed" / "tokens.jsonl")
-    page = (folder / "straight" / "curves.html").read_text()
-    assert "importance ratio" in page
-    assert "loss of the critic" in page
-
-    _a_critic_is_learnt(folder, expected)
-    _what_was_good_is_learnt(folder)
 
 
-def _adds_up(run: Path) -> None:
-    """The log says of each step what the answers and their tokens say."""
+def test_the_log_says_what_the_answers_and_their_tokens_say(folder: Path, straight: dict[str, Any]) -> None:
+    run = folder / "straight"
+    assert (straight["steps"], straight["updates"], straight["result"]) == (6, 12, "model")
     log, rollouts, tokens = (lines(run / name) for name in ("log.jsonl", "rollouts.jsonl", "tokens.jsonl"))
     assert [line["update"] for line in log if "value_loss" in line] == [1, 3, 5, 7, 9, 11], "two updates a step"
     assert len(rollouts) == len(tokens) == 48
@@ -186,9 +186,12 @@ def _adds_up(run: Path) -> None:
         assert line["reward"] == pytest.approx(sum(own) / len(own), abs=1e-6)
     adapter = load_file(run / "adapter" / "adapter_model.safetensors")
     assert any(tensor.any() for name, tensor in adapter.items() if "lora_B" in name), "B begins as zeros"
+    page = (run / "curves.html").read_text()
+    assert "importance ratio" in page
+    assert "loss of the critic" in page
 
 
-def _a_critic_is_learnt(folder: Path, ppo: dict[str, Any]) -> None:
+def test_a_critic_is_learnt_from_rollouts_and_ppo_begins_with_it(folder: Path, straight: dict[str, Any]) -> None:
     learnt = done(folder, "value", "value.toml", "--out", "value")
     log = lines(folder / "value" / "log.jsonl")
     assert (learnt["result"], learnt["updates"], len(log)) == ("critic", 36, 36)
@@ -217,7 +220,7 @@ def _save_critic(model: Path) -> None:
     load_critic(str(model)).save_pretrained(model / "critic")
 
 
-def _what_was_good_is_learnt(folder: Path) -> None:
+def test_fine_tuning_learns_what_was_good_of_rollouts(folder: Path, straight: dict[str, Any]) -> None:
     tuned = done(folder, "sft", "rft.toml", "--out", "rft")
     log = lines(folder / "rft" / "log.jsonl")
     assert (tuned["result"], log[-1]["loss"] < log[0]["loss"]) == ("model", True)
