@@ -1,8 +1,9 @@
-"""`stitchcuda train sft` and `stitchcuda train grpo`: run a stage of training on one node, or print its plan.
+"""`stitchcuda train sft`, `grpo`, `value` and `ppo`: run a stage of training on one node, or print its plan.
 
 `--json` prints one JSON object on stdout; lines of progress go to stderr. Without the extra `training` they say how to get it.
 
-Where to look next: `training/stages/config.py` (the TOML file), `training/stages/sft.py`, `training/stages/grpo.py`.
+Where to look next: `training/stages/config.py` (the TOML file), `training/stages/sft.py`, `training/stages/grpo.py`,
+`training/stages/value.py`, `training/stages/ppo.py`.
 """
 
 from __future__ import annotations
@@ -67,6 +68,44 @@ def grpo(
     if dry_run:
         return _show_plan(plan_grpo(stage, out), as_json)
     return _show_summary(train_grpo(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+
+
+@app.command()
+@report_errors(interrupted=_STOPPED)
+def value(
+    out: Out, config: Config = None, preset: Preset = None, resume: Resume = False, dry_run: DryRun = False,
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
+    """Trains a critic on answers that are there, before PPO. Exit code 0: it is finished."""
+    from stitchcuda.training.stages.config import ValueStage, read_stage
+
+    stage = read_stage(ValueStage, config, preset)
+    require_packages()
+    from stitchcuda.training.stages.value import plan_value, train_value
+
+    if dry_run:
+        return _show_plan(plan_value(stage, out), as_json)
+    return _show_summary(train_value(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+
+
+@app.command()
+@report_errors(interrupted=_STOPPED)
+def ppo(
+    out: Out, config: Config = None, preset: Preset = None, resume: Resume = False, dry_run: DryRun = False,
+    agentic: Annotated[bool, typer.Option("--agentic", help="Episodes with tools, by the table [agentic].")] = False,
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
+    """Trains by PPO with a critic and the reward service, on answers of one turn. Exit code 0: it is finished; with --dry-run
+    1: the service cannot be used."""
+    from stitchcuda.training.stages.config import AgenticStage, PpoStage, read_stage
+
+    stage = read_stage(AgenticStage, config, preset) if agentic else read_stage(PpoStage, config, preset)
+    require_packages()
+    from stitchcuda.training.stages.ppo import plan_ppo, train_ppo
+
+    if dry_run:
+        return _show_plan(plan_ppo(stage, out), as_json)
+    return _show_summary(train_ppo(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
 
 
 def require_packages() -> None:

@@ -50,16 +50,19 @@ WITHOUT_VALUE = {
 """Why the reward service has no value for an accepted program, or for one that is faster than eager, by the reward's name."""
 
 
-_OF_GRPO = {
+_KEYS = {
     "max_prompt": "data.max_prompt_length", "max_completion": "data.max_response_length",
     "lora_rank": "actor_rollout_ref.model.lora_rank", "lora_alpha": "actor_rollout_ref.model.lora_alpha",
     "learning_rate": "actor_rollout_ref.actor.optim.lr", "kl": "actor_rollout_ref.actor.kl_loss_coef",
     "clip_low": "actor_rollout_ref.actor.clip_ratio_low", "clip_high": "actor_rollout_ref.actor.clip_ratio_high",
     "micro_batch": "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "rollouts": "actor_rollout_ref.rollout.n",
     "temperature": "actor_rollout_ref.rollout.temperature", "top_k": "actor_rollout_ref.rollout.top_k",
-    "top_p": "actor_rollout_ref.rollout.top_p", "epochs": "trainer.total_epochs",
+    "top_p": "actor_rollout_ref.rollout.top_p", "epochs": "trainer.total_epochs", "steps": "trainer.total_training_steps",
+    "critic_learning_rate": "critic.optim.lr", "critic_warmup": "trainer.critic_warmup", "clip_value": "critic.cliprange_value",
+    "gamma": "algorithm.gamma", "gae_lambda": "algorithm.lam",
+    "turns": "actor_rollout_ref.rollout.multi_turn.max_assistant_turns",
 }  # fmt: skip
-"""What verl calls the fields of `GrpoStage`."""
+"""What verl calls the fields of `GrpoStage`, `PpoStage` and `AgenticStage`. verl has no word for `updates` and `checks`."""
 
 
 class VerlStage(Record):
@@ -118,9 +121,10 @@ def _stage(preset: str, name: str, given: dict[str, Any], common: Mapping[str, V
     overrides = dict(common)
     if table := given.pop("numbers", None):
         numbers = tomllib.loads(preset_file(preset).read_text(encoding="utf-8"))[table]
-        overrides |= {key: numbers[field] for field, key in _OF_GRPO.items()}
+        overrides |= {key: numbers[field] for field, key in _KEYS.items() if field in numbers}
         prompts = numbers["prompts"]
         given |= {"reward": numbers["reward"], "prompts": prompts, "mini_prompts": prompts // numbers["updates"]}
+        given |= {field: numbers[field] for field in ("turns", "checks") if field in numbers}
     return VerlStage(preset=preset, stage=name, overrides=overrides | dict(_flat(given.pop("verl"))), **given)
 
 

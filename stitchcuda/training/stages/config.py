@@ -1,6 +1,6 @@
 """Reads what a stage of training is asked: a preset of this package, a TOML file, or both, where the file's values hold.
 
-    [grpo]                  # one table for each stage, with the fields of `GrpoStage`
+    [grpo]                  # one table for each stage, with the fields of `GrpoStage`; [sft], [value], [ppo], [agentic]
     model = "Qwen/Qwen3-32B"
     data = "data"
 
@@ -21,21 +21,22 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from stitchcuda.errors import BadInput
-from stitchcuda.state import Record
+from stitchcuda.state import Record, Target
 from stitchcuda.training.reward_service.known_rewards import REWARDS
+from stitchcuda.training.rewards import Skill
 
 PRESETS = Path(__file__).parent / "presets"
-StageName = Literal["sft", "grpo"]
-_WITHOUT_EFFECT = {"reward_url", "token_file", "patience_s", "judge_url", "save_every", "keep"}  # on the weights
+StageName = Literal["sft", "grpo", "ppo", "value", "agentic"]
+_WITH_RUBRIC = "stitchcuda-product"
+_WITHOUT_EFFECT = {"reward_url", "token_file", "patience_s", "judge_url", "save_every", "keep", "keep_tokens"}  # on the weights
 
 
 class TrainingStage(Record):
-    """What both stages are asked."""
+    """What all stages are asked."""
 
     model_config = ConfigDict(allow_inf_nan=False)
     table: ClassVar[StageName]
     model: str = Field(min_length=1)       # a folder, or a name on the Hugging Face hub
-    data: str = ""                         # a folder that `stitchcuda train data` made
     held_out: tuple[str, ...] = ()         # files and folders of references that no row may show
     seed: int = Field(0, ge=0)
     learning_rate: float = Field(gt=0, lt=1)
@@ -59,38 +60,59 @@ class TrainingStage(Record):
         return self.steps if self.steps is not None else max(1, round((self.epochs or 0.0) * rows / batch))
 
 
-class SftStage(TrainingStage):
-    """Fine-tuning on the assistant's turns of rows that ended well (rejection fine-tuning)."""
+class RowStage(TrainingStage):
+    """What a stage is asked that learns from rows which are there before it begins."""
 
-    table = "sft"
-    data: str = Field(min_length=1)
-    kinds: tuple[Literal["skill1", "skill2", "rft"], ...] = Field(("rft",), min_length=1)
-    least_outcome: float | None = None     # rows whose session ended with less are left out
+    data: str = ""                         # a folder that `stitchcuda train data` made
+    rollouts: tuple[str, ...] = ()         # folders of PPO's runs: what their models said, with its rewards
     batch: int = Field(ge=1)               # rows of an update
     max_length: int = Field(ge=8)          # tokens; longer rows are left out, not cut
 
     @model_validator(mode="after")
-    def _batch_divides(self) -> Self:
+    def _has_rows(self) -> Self:
+        if not self.data and not self.rollouts:
+            raise ValueError("give data or rollouts")
         if self.batch % self.micro_batch:
             raise ValueError(f"batch = {self.batch} is not a multiple of micro_batch = {self.micro_batch}")
         return self
 
 
-class GrpoStage(TrainingStage):
-    """GRPO on both skills. A step is one batch of rollouts: `prompts` times `rollouts` answers, which are judged together."""
+class SftStage(RowStage):
+    """Fine-tuning on what the assistant said in rows that ended well (rejection fine-tuning)."""
 
-    table = "grpo"
+    table = "sft"
+    kinds: tuple[Literal["skill1", "skill2", "rft"], ...] = Field(("rft",), min_length=1)  # of `data`
+    least_outcome: float | None = None     # rows whose session or rollout ended with less are left out
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if self.data and self.rollouts:
+            raise ValueError("give data or rollouts, and not both")
+        return self
+
+
+class ValueStage(RowStage):
+    """Pretraining of a critic: lambda-returns at all that the assistant said, and of `data` at the state before it speaks."""
+
+    table = "value"
+    lora_rank: Literal[0] = 0              # all weights are trained
+    reward: str = "log-speedup/1"          # what values are of: rows with another one are refused
+    worth: Literal["reward", "credit", "outcome"] = "reward"  # of a row of `data`
+    gamma: float = Field(1.0, gt=0, le=1)
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+
+
+class RolloutStage(TrainingStage):
+    """What a stage is asked that learns from answers of its own model. A step is one batch of them: `prompts` times `rollouts`,
+    which are judged together."""
+
     tasks: str = ""                        # what the reward service has as --tasks: prompts of skill 1
-    skill1_weight: float = Field(1.0, ge=0)  # shares of the prompts
-    skill2_weight: float = Field(1.0, ge=0)
     reward: str = "log-speedup/1"          # a reward of the service
     reward_url: str = ""                   # by default STITCHCUDA_REWARD_URL
     token_file: str = ""                   # by default STITCHCUDA_REWARD_TOKEN
     patience_s: float = Field(7200.0, gt=0)  # that one answer may take
-    judge: str = ""                        # the rubric's chat model, such as openai:NAME; "": none
-    judge_url: str = ""
     prompts: int = Field(ge=1)             # of a step
-    rollouts: int = Field(ge=2)            # answers to each prompt: a group
+    rollouts: int = Field(ge=1)            # answers to each prompt
     updates: int = Field(1, ge=1)          # of the weights, with parts of a step's rollouts
     iterations: int = Field(1, ge=1)       # how often all rollouts of a step are used
     temperature: float = Field(1.0, gt=0)
@@ -104,29 +126,105 @@ class GrpoStage(TrainingStage):
     mask_truncated: bool = False           # answers that were cut off are left out of the loss
 
     @model_validator(mode="after")
+    def _batch_divides(self) -> Self:
+        if self.answers % (self.micro_batch * self.updates):
+            raise ValueError(
+                f"prompts * rollouts = {self.answers} is not a multiple of micro_batch * updates = "
+                f"{self.micro_batch * self.updates}"
+            )
+        if self.reward not in REWARDS:
+            raise ValueError(f"reward = {self.reward!r} is not known: give one of {', '.join(sorted(REWARDS))}")
+        return self
+
+    @property
+    def answers(self) -> int:
+        """Of a step."""
+        return self.prompts * self.rollouts
+
+    @property
+    def updates_a_step(self) -> int:
+        return self.updates * self.iterations
+
+    @property
+    def shares(self) -> dict[Skill, float]:
+        """Weights of the two skills among the prompts."""
+        return {1: 1.0, 2: 0.0}
+
+
+class AnswerStage(RolloutStage):
+    """What a stage is asked whose model answers in one turn."""
+
+    data: str = ""                         # a folder that `stitchcuda train data` made
+    skill1_weight: float = Field(1.0, ge=0)  # shares of the prompts
+    skill2_weight: float = Field(1.0, ge=0)
+    judge: str = ""                        # the rubric's chat model, such as openai:NAME; "": none
+    judge_url: str = ""
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        answers = self.prompts * self.rollouts
         if not self.data and not self.tasks:
             raise ValueError("give data, tasks or both")
         if self.skill1_weight + self.skill2_weight == 0:
             raise ValueError("skill1_weight and skill2_weight are both 0")
         if not self.data and self.skill2_weight:
             raise ValueError("skill2_weight has to be 0 without data: tasks have prompts of skill 1 only")
-        if answers % (self.micro_batch * self.updates):
-            raise ValueError(
-                f"prompts * rollouts = {answers} is not a multiple of micro_batch * updates = {self.micro_batch * self.updates}"
-            )
-        if self.reward not in REWARDS:
-            raise ValueError(f"reward = {self.reward!r} is not known: give one of {', '.join(sorted(REWARDS))}")
-        if self.reward.startswith("stitchcuda-product") and not self.judge:
+        if self.reward.startswith(_WITH_RUBRIC) and not self.judge:
             raise ValueError(f"the reward {self.reward} needs a judge, such as openai:NAME")
         if self.judge.startswith("mailbox"):
             raise ValueError("judge cannot be a mailbox: training does not wait for people")
         return self
 
     @property
-    def updates_a_step(self) -> int:
-        return self.updates * self.iterations
+    def shares(self) -> dict[Skill, float]:
+        return {1: self.skill1_weight, 2: self.skill2_weight}
+
+
+class GrpoStage(AnswerStage):
+    """GRPO on both skills."""
+
+    table = "grpo"
+    rollouts: int = Field(ge=2)            # answers to each prompt: a group
+
+
+class CriticStage(RolloutStage):
+    """What a stage of PPO is asked besides."""
+
+    rollouts: int = Field(1, ge=1)         # a critic needs no group
+    critic: str = ""                       # critic/ of a run of `value` or `ppo`; "": one that begins as the policy
+    critic_learning_rate: float = Field(1e-5, gt=0, lt=1)
+    critic_warmup: int = Field(0, ge=0)    # steps at the beginning in which the critic alone is trained
+    clip_value: float = Field(0.5, gt=0)   # how far a value may move from the rollout's, in the loss
+    gamma: float = Field(1.0, gt=0, le=1)
+    gae_lambda: float = Field(0.95, ge=0, le=1)
+    keep_tokens: bool = True               # tokens.jsonl, which `value` and `sft` can learn from
+
+    @model_validator(mode="after")
+    def _has_answers(self) -> Self:
+        if self.answers < 2:
+            raise ValueError("prompts * rollouts = 1: give at least 2, since advantages are compared within a step")
+        return self
+
+
+class PpoStage(CriticStage, AnswerStage):
+    """PPO on answers of one turn (CUDA Agent's warm-up)."""
+
+    table = "ppo"
+
+
+class AgenticStage(CriticStage):
+    """PPO on episodes with tools."""
+
+    table = "agentic"
+    tasks: str = Field(min_length=1)
+    turns: int = Field(ge=1)               # of the model, and calls of tools
+    checks: int = Field(ge=0)              # of these, how many may ask for a verdict
+    target: Target = "sim"                 # what episodes compile for
+
+    @model_validator(mode="after")
+    def _has_no_rubric(self) -> Self:
+        if self.reward.startswith(_WITH_RUBRIC):
+            raise ValueError(f"the reward {self.reward} needs a rubric, and episodes have none")
+        return self
 
 
 Stage = TypeVar("Stage", bound=TrainingStage)
@@ -175,7 +273,8 @@ def _table(path: Path, name: StageName) -> Mapping[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is no TOML: {error}") from error
     if unknown := sorted(set(text) - set(get_args(StageName))):
-        raise BadInput(f"{path}: {unknown[0]} is not known: the tables of a file are [sft] and [grpo]")
+        known = ", ".join(f"[{key}]" for key in get_args(StageName))
+        raise BadInput(f"{path}: {unknown[0]} is not known: the tables of a file are {known}")
     found = text.get(name)
     if not isinstance(found, dict):
         raise BadInput(f"{path} has no table [{name}]: it has {', '.join(f'[{key}]' for key in sorted(text)) or 'none'}")

@@ -22,9 +22,14 @@ _FIGURES = (                               # id, title, pattern of the log's nam
     ("answers", "answers by what came of them", r"answers/.*"),
     ("shares", "shares: judged, attacks, groups without signal, cut off", r"share/.*|completions/clipped_ratio"),
     ("loss", "loss", r"loss"),
-    ("divergence", "divergence and entropy", r"kl|entropy"),
+    ("ratio", "importance ratio of an update's tokens", r"ratio/(mean|max)"),
+    ("clipped", "shares of tokens outside the clipping: of the policy, of the value", r"ratio/clipped|value/clipped"),
+    ("value", "loss of the critic", r"value_loss"),
+    ("explained", "share of the rewards' variance that the critic explains", r"explained_variance"),
+    ("divergence", "divergence and entropy", r"kl|kl_of_update|entropy"),
     ("gradient", "norm of the gradient", r"grad_norm"),
-    ("length", "mean length of answers, tokens", r"completions/mean_length"),
+    ("length", "length of answers, tokens", r"completions/(mean|min|max)_length"),
+    ("tools", "calls of tools: of an answer, share that failed", r"tools/.*"),
     ("accuracy", "share of tokens that were the likeliest", r"mean_token_accuracy"),
 )
 

@@ -1,13 +1,15 @@
-"""Fine-tuning on what ended well (rejection fine-tuning): TRL's trainer on the assistant's turns of `stitchcuda train data`.
+"""Fine-tuning on what ended well (rejection fine-tuning): TRL's trainer on the assistant's turns of `stitchcuda train data`, or
+on what the model of a run of PPO wrote.
 
 Imported when the stage runs. Only what the assistant says is learnt (`assistant_only_loss`): TRL would train on the questions
 too. Rows that are too long are left out, since a program that is cut off is none.
-Where to look next: `training/stages/stage_rows.py` (the rows), `training/stages/training.py` (what both stages share).
+Where to look next: `training/stages/stage_rows.py`, `training/stages/rollout_tokens.py` (the rows),
+`training/stages/training.py` (what all stages share).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,14 @@ from trl import SFTConfig, SFTTrainer
 
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
-from stitchcuda.training.stages.config import SftStage, digest_of
-from stitchcuda.training.stages.stage_callback import StageCallback
+from stitchcuda.training.stages.config import SftStage
+from stitchcuda.training.stages.rollout_tokens import TokenRow, fitting, token_rows
 from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
 from stitchcuda.training.stages.stage_rows import TalkRow, talk_rows
-from stitchcuda.training.stages.stage_run import RunSummary, RunTerms, StageRun
-from stitchcuda.training.stages.training import common_arguments, load_model, load_tokenizer, lora_of, run_trainer
+from stitchcuda.training.stages.stage_run import RunSummary, StageRun
+from stitchcuda.training.stages.training import common_arguments, load_model, load_tokenizer, lora_of, run_stage, tokens_of
+
+Rows = Sequence[TalkRow] | Sequence[TokenRow]
 
 
 def plan_sft(stage: SftStage, out: Path) -> StagePlan:
@@ -36,40 +40,49 @@ def plan_sft(stage: SftStage, out: Path) -> StagePlan:
 def train_sft(stage: SftStage, out: Path, *, resume: bool, tell: Callable[[str], None]) -> RunSummary:
     """Trains, or goes on with the run in `out`. Raises `BadInput` for what cannot be meant, `Unavailable` for what stopped it;
     save points stay."""
-    tokenizer, folder = load_tokenizer(stage.model), StageRun(out)
+    tokenizer = load_tokenizer(stage.model)
     rows, left_out = _fitting(stage, tokenizer)
-    digest = digest_of(stage, [row.digest for row in rows])
-    done = folder.begin(RunTerms(table=stage.table, digest=digest, stage=stage.model_dump(mode="json")), resume=resume)
-    if (summary := folder.summary()) is not None:
-        return summary
-    steps = stage.steps_for(len(rows), stage.batch)
-    tell(f"{counted(len(rows), 'row')}, {left_out} left out as too long; {counted(steps, 'step')}; from update {done}")
+    steps, said = stage.steps_for(len(rows), stage.batch), f"{counted(len(rows), 'row')}, {left_out} left out as too long"
 
-    def trainer() -> Any:
+    def trainer(folder: StageRun) -> Any:
         arguments = SFTConfig(
             **common_arguments(stage, folder, steps, 1), gradient_accumulation_steps=stage.batch // stage.micro_batch,
-            max_length=stage.max_length, assistant_only_loss=True, packing=False,
+            max_length=stage.max_length, assistant_only_loss=not stage.rollouts, packing=False,
         )  # fmt: skip
-        talks = Dataset.from_list([{"messages": [turn.model_dump() for turn in row.messages]} for row in rows])
         model = load_model(stage)
         try:
             return SFTTrainer(
-                model=model, args=arguments, train_dataset=talks, processing_class=tokenizer, peft_config=lora_of(stage)
-            )
+                model=model, args=arguments, train_dataset=Dataset.from_list([_example(row) for row in rows]),
+                processing_class=tokenizer, peft_config=lora_of(stage),
+            )  # fmt: skip
         except ValueError as error:        # TRL knows the assistant's turns of some families' templates only
             raise BadInput(f"TRL cannot train on {stage.model}: {str(error).strip().partition(chr(10))[0][:300]}") from error
 
-    return run_trainer(trainer, stage, folder, StageCallback(folder, digest, 1, tell), done, steps)
+    return run_stage(
+        stage, StageRun(out), [row.digest for row in rows], steps, 1, said, trainer, resume=resume, tell=tell
+    )  # fmt: skip
 
 
-def _fitting(stage: SftStage, tokenizer: Any) -> tuple[list[TalkRow], int]:
+def _example(row: TalkRow | TokenRow) -> dict[str, Any]:
+    """A row as TRL takes it; of tokens -100 marks those that are not learnt."""
+    if isinstance(row, TalkRow):
+        return {"messages": [turn.model_dump() for turn in row.messages]}
+    learnt = [token if wrote else -100 for token, wrote in zip(row.answer, row.wrote, strict=True)]
+    return {"input_ids": [*row.prompt, *row.answer], "labels": [-100] * len(row.prompt) + learnt}
+
+
+def _fitting(stage: SftStage, tokenizer: Any) -> tuple[Rows, int]:
+    """The rows of at most `max_length` tokens, and how many were left out. Raises `BadInput`."""
+    if stage.rollouts:
+        least = stage.least_outcome
+        written = token_rows(stage.rollouts, tokenizer, stage.held_out)
+        good = [row for row in written if least is None or row.reward >= least]
+        if not good:
+            where = ", ".join(stage.rollouts)
+            raise BadInput(f"no answer of {where} has a reward of at least {least}: lower sft.least_outcome")
+        return fitting(good, stage.max_length, stage.table)
     rows = talk_rows(stage)
-    kept = [row for row in rows if _tokens(tokenizer, row) <= stage.max_length]
+    kept = [row for row in rows if len(tokens_of(tokenizer, row.messages, answer=False)) <= stage.max_length]
     if not kept:
         raise BadInput(f"no row of {stage.data} has at most {stage.max_length} tokens: raise sft.max_length")
     return kept, len(rows) - len(kept)
-
-
-def _tokens(tokenizer: Any, row: TalkRow) -> int:
-    text = tokenizer.apply_chat_template([turn.model_dump() for turn in row.messages], tokenize=False)
-    return len(tokenizer(text, add_special_tokens=False)["input_ids"])

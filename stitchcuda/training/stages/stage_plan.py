@@ -1,7 +1,8 @@
 """Says what a stage would do: rows, steps, verdicts, memory (an estimate), what is written where, and the reward service.
 
 Imported when a stage runs: it needs transformers. The model's shape is read from its config; no weights are.
-Where to look next: `training/stages/grpo.py`, `training/stages/sft.py` (who asks), `cli/training_stages.py` (who prints).
+Where to look next: `training/stages/grpo.py`, `training/stages/sft.py`, `training/stages/ppo.py`
+(who asks), `cli/training_stages.py` (who prints).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
-from stitchcuda.training.stages.config import TrainingStage
+from stitchcuda.training.stages.config import CriticStage, TrainingStage
 
 _GIB = 2**30
 
@@ -26,10 +27,11 @@ class StageMemory(Record):
     trained: float                         # trained weights' gradients and Adam's two moments, and adapters themselves
     logits: float                          # of one forward pass, in float32, with their gradient
     cache: float                           # keys and values while answers are written; all answers of a step at once
+    critic: float = 0.0                    # weights, gradients and Adam's two moments, in float32
 
     @property
     def total(self) -> float:
-        return self.weights + self.trained + max(self.logits, self.cache)
+        return self.weights + self.trained + self.critic + max(self.logits, self.cache)
 
 
 class StagePlan(Record):
@@ -65,16 +67,20 @@ def make_plan(
     trained = _adapter_size(model, stage.lora_rank) if stage.lora_rank else parameters
     width = 2 if torch.cuda.is_available() else 4
     of_trained = 4 if stage.lora_rank else width  # adapters are in float32
-    saved = [f"{out}/checkpoints: {stage.keep} save points of about {_gib(3 * of_trained * trained):.2f} GiB"]
-    result = [] if stage.table == "sft" and not stage.lora_rank else [f"{out}/adapter"]
-    result += [f"{out}/model"] if stage.table == "sft" else []
+    critic = 4 * parameters if isinstance(stage, CriticStage) else 0  # bytes of its weights
+    if alone := stage.table == "value":
+        width = of_trained = 4
+    saved = [f"{out}/checkpoints: {stage.keep} save points of about {_gib(3 * (of_trained * trained + critic)):.2f} GiB"]
+    result = [f"{out}/adapter"] if stage.lora_rank else []
+    result += [f"{out}/model"] if not alone and (stage.table != "grpo" or not stage.lora_rank) else []
+    result += [f"{out}/critic"] if alone or critic else []
     return StagePlan(
         stage=stage.model_dump(mode="json"), rows=rows, left_out=left_out, steps=steps, updates=updates,
         verdicts_a_step=verdicts_a_step, verdicts=steps * verdicts_a_step, parameters=parameters, trained_parameters=trained,
         memory=StageMemory(
             weights=_gib(width * parameters), trained=_gib((16 if stage.lora_rank else 3 * width) * trained),
-            logits=_gib(8 * stage.micro_batch * tokens * config.get_text_config().vocab_size),
-            cache=_gib(generated * tokens * _cache_bytes(config.get_text_config(), width)),
+            logits=0.0 if alone else _gib(8 * stage.micro_batch * tokens * config.get_text_config().vocab_size),
+            cache=_gib(generated * tokens * _cache_bytes(config.get_text_config(), width)), critic=_gib(4 * critic),
         ),
         device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         writes=(f"{out}/run.json, log.jsonl, summary.json, curves.html", *saved, *result),
@@ -89,8 +95,9 @@ def plan_lines(plan: StagePlan) -> list[str]:
         f"rows: {rows}; left out as too long: {plan.left_out:,}",
         f"steps: {plan.steps:,}, with {plan.updates:,} updates of the weights",
         f"weights: {plan.parameters:,}, on {plan.device}; trained: {plan.trained_parameters:,} {_of(plan)}",
-        f"memory, estimated: {memory.total:.2f} GiB (weights {memory.weights:.2f}, training {memory.trained:.2f}, logits "
-        f"{memory.logits:.2f}, keys and values {memory.cache:.2f}), without activations between layers",
+        f"memory, estimated: {memory.total:.2f} GiB (weights {memory.weights:.2f}, training {memory.trained:.2f}, "
+        f"critic {memory.critic:.2f}, logits {memory.logits:.2f}, keys and values {memory.cache:.2f}), without activations "
+        "between layers",
         *(f"writes {path}" for path in plan.writes),
     ]
     if plan.verdicts:

@@ -21,15 +21,16 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.data import DataManifest
 from stitchcuda.training.leakage import TestReferences
+from stitchcuda.training.openenv.episode import task_prompt
 from stitchcuda.training.reward_service.tasks import read_tasks
 from stitchcuda.training.rewards import Skill
 from stitchcuda.training.session_rows import SpokenTurn, asked_to_write
-from stitchcuda.training.stages.config import GrpoStage, SftStage
+from stitchcuda.training.stages.config import AgenticStage, AnswerStage, RolloutStage, SftStage
 
 
 class PromptRow(Record):
-    """A prompt of GRPO. `task`: what the reward service is asked with, a name or the reference's text. `program`: the files
-    that the prompt shows and edits apply to; {} where it shows none."""
+    """A prompt of GRPO or PPO. `task`: what the reward service is asked with, a name or the reference's text. `program`: the
+    files that the prompt shows and edits apply to; {} where it shows none."""
 
     id: str
     skill: Skill
@@ -58,24 +59,23 @@ def talk_rows(stage: SftStage) -> list[TalkRow]:
     """The rows of fine-tuning, in their files' order. Raises `BadInput`."""
     rows = []
     for kind in stage.kinds:
-        for row in _rows_of(Path(stage.data), f"trl/{kind}.train.jsonl"):
+        for row in rows_of(Path(stage.data), f"trl/{kind}.train.jsonl"):
             outcome = row["outcome"]
             if stage.least_outcome is None or (outcome is not None and outcome >= stage.least_outcome):
                 rows.append(TalkRow(id=row["id"], messages=row["messages"]))
     if not rows:
         raise BadInput(f"no row of {stage.data} has an outcome of at least {stage.least_outcome}: lower sft.least_outcome")
-    _refuse_held_out(rows, stage.held_out)
+    refuse_held_out(rows, stage.held_out)
     return rows
 
 
-def prompt_rows(stage: GrpoStage) -> list[PromptRow]:
+def prompt_rows(stage: AnswerStage) -> list[PromptRow]:
     """The prompts of both skills as far as their weights ask for them: first those of `data`, then those of `tasks`. Raises
     `BadInput`."""
-    wanted: list[tuple[Skill, float]] = [(1, stage.skill1_weight), (2, stage.skill2_weight)]
     rows: list[PromptRow] = []
-    for skill, weight in wanted:
+    for skill, weight in stage.shares.items():
         if weight and stage.data and (skill == 2 or not stage.tasks or _has(stage.data, skill)):
-            for row in _rows_of(Path(stage.data), f"jsonl/skill{skill}.train.jsonl"):
+            for row in rows_of(Path(stage.data), f"jsonl/skill{skill}.train.jsonl"):
                 rows.append(PromptRow(
                     id=row["id"], skill=skill, messages=row["messages"][:-1], task=row["reference"], reference=row["reference"],
                     program=row.get("program", {}),
@@ -85,22 +85,37 @@ def prompt_rows(stage: GrpoStage) -> list[PromptRow]:
             PromptRow(id=f"tasks/{name}", skill=1, messages=asked_to_write(source), task=name, reference=source)
             for name, source in read_tasks(Path(stage.tasks)).items()
         ]  # fmt: skip
-    _refuse_held_out(rows, stage.held_out)
+    refuse_held_out(rows, stage.held_out)
     return rows
 
 
-def require_skills(rows: Sequence[PromptRow], stage: GrpoStage) -> None:
+def episode_rows(stage: AgenticStage) -> list[PromptRow]:
+    """A row for each task, with what an episode's agent is told first. Raises `BadInput`."""
+    rows = [
+        PromptRow(
+            id=f"tasks/{name}", skill=1, task=name, reference=source,
+            messages=(SpokenTurn(role="user", content=task_prompt(source, stage.target, stage.turns, stage.checks)),),
+        )
+        for name, source in read_tasks(Path(stage.tasks)).items()
+    ]  # fmt: skip
+    refuse_held_out(rows, stage.held_out)
+    return rows
+
+
+def require_skills(rows: Sequence[PromptRow], stage: RolloutStage) -> None:
     """Raises `BadInput` if there is no row of a skill that has a weight."""
-    for skill, weight in ((1, stage.skill1_weight), (2, stage.skill2_weight)):
+    for skill, weight in stage.shares.items():
         if weight and not any(row.skill == skill for row in rows):
-            lengths = f"no prompt of skill {skill} has at most {stage.max_prompt} tokens"
-            raise BadInput(f"{lengths}: raise grpo.max_prompt, or set grpo.skill{skill}_weight to 0")
+            lengths, or_else = f"no prompt of skill {skill} has at most {stage.max_prompt} tokens", ""
+            if isinstance(stage, AnswerStage):
+                or_else = f", or set {stage.table}.skill{skill}_weight to 0"
+            raise BadInput(f"{lengths}: raise {stage.table}.max_prompt{or_else}")
 
 
-def mixed(rows: Sequence[PromptRow], stage: GrpoStage, count: int) -> list[PromptRow]:
+def mixed(rows: Sequence[PromptRow], stage: RolloutStage, count: int) -> list[PromptRow]:
     """`count` prompts in the order of training: of each skill by its weight as exactly as whole numbers allow at every moment,
     and of one skill all rows, in an order drawn by the seed, before one comes again."""
-    weights: dict[Skill, float] = {1: stage.skill1_weight, 2: stage.skill2_weight}
+    weights = stage.shares
     drawn = {skill: _endless([row for row in rows if row.skill == skill], f"{stage.seed}/{skill}") for skill in weights}
     given: dict[Skill, int] = dict.fromkeys(weights, 0)
     found = []
@@ -146,7 +161,7 @@ def read_as_made(data: Path, name: str) -> list[dict[str, Any]]:
     return [row for _, row in read_rows(data / name)]
 
 
-def _rows_of(data: Path, name: str) -> list[dict[str, Any]]:
+def rows_of(data: Path, name: str) -> list[dict[str, Any]]:
     """The rows of one file of a data set, after all that would make training on it wrong was looked for."""
     rows = read_as_made(data, name)
     try:
@@ -160,7 +175,8 @@ def _rows_of(data: Path, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _refuse_held_out(rows: Sequence[PromptRow | TalkRow], held_out: Sequence[str]) -> None:
+def refuse_held_out(rows: Sequence[PromptRow | TalkRow], held_out: Sequence[str]) -> None:
+    """Raises `BadInput` if a row shows one of the references in these files and folders."""
     sources: dict[str, str] = {}
     for given in map(Path, held_out):
         found = sorted(given.rglob("*.py")) if given.is_dir() else [given]

@@ -2,11 +2,12 @@
 
     OUT/run.json            the stage, and the digest of all that decides the weights; written first
     OUT/log.jsonl           one line for each update of the weights
-    OUT/rollouts.jsonl      one line for each answer that was judged (GRPO)
-    OUT/attacks.jsonl       programs that the verifier refused as attacks (GRPO)
+    OUT/rollouts.jsonl      one line for each answer that was judged (GRPO, PPO)
+    OUT/attacks.jsonl       programs that the verifier refused as attacks (GRPO, PPO)
+    OUT/tokens.jsonl        answers as tokens, with their rewards (PPO)
     OUT/checkpoints/        save points; one counts when it holds stage.json, which is written last
     OUT/tensorboard/        if tensorboard is installed
-    OUT/adapter, OUT/model  the result; OUT/curves.html; OUT/summary.json, written last
+    OUT/adapter, OUT/model, OUT/critic   the result; OUT/curves.html; OUT/summary.json, written last
 
 A run that goes on first cuts its logs at the save point. Nothing of TRL is known here.
 Where to look next: `training/stages/stage_callback.py` (who writes), `training/stages/curves.py` (the page).
@@ -28,7 +29,7 @@ from stitchcuda.state import Digest, Record
 from stitchcuda.store import write_atomically, writing
 from stitchcuda.version import VERSION
 
-LOG, ROLLOUTS, ATTACKS = "log.jsonl", "rollouts.jsonl", "attacks.jsonl"
+LOG, ROLLOUTS, ATTACKS, TOKENS = "log.jsonl", "rollouts.jsonl", "attacks.jsonl", "tokens.jsonl"
 _SAVED = re.compile(r"checkpoint-(\d+)")
 
 
@@ -48,6 +49,7 @@ class RunSummary(Record):
     updates: int
     result: str                            # the folder of the adapter or the model
     sha256: Digest                         # of its weights' files
+    critic_sha256: Digest | None = None    # of those of critic/
     last: dict[str, Any] = Field(default_factory=dict)  # line of the log
 
 
@@ -72,7 +74,7 @@ class StageRun:
         if before.digest != terms.digest:
             raise BadInput(f"{self.out} is a run of {_difference(before, terms)}: go on with what it was begun with")
         update = self.last_saved()
-        for name in (LOG, ROLLOUTS, ATTACKS):
+        for name in (LOG, ROLLOUTS, ATTACKS, TOKENS):
             self._cut(name, update)
         return update
 

@@ -2,7 +2,8 @@
 
 Imported when a stage runs: it needs transformers, PEFT and TRL. What stops a run (a full disk, no memory left, a step without
 rewards, a loss that is no number) is one sentence with the last save point in it. One process, one device.
-Where to look next: `training/stages/sft.py`, `training/stages/grpo.py` (the trainers), `training/stages/stage_callback.py`.
+Where to look next: `training/stages/sft.py`, `training/stages/grpo.py`, `training/stages/value.py`, `training/stages/ppo.py`
+(the stages), `training/stages/stage_callback.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hashlib
 import importlib.util
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from transformers.utils import logging as transformers_logging
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.training.stages.config import TrainingStage
+from stitchcuda.state import Record
+from stitchcuda.training.stages.config import TrainingStage, digest_of
 from stitchcuda.training.stages.stage_callback import StageCallback
-from stitchcuda.training.stages.stage_run import LOG, RunSummary, StageRun
+from stitchcuda.training.stages.stage_run import LOG, RunSummary, RunTerms, StageRun
 
 _FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing", "unexpected pos")
 
@@ -37,7 +40,7 @@ def load_tokenizer(model: str) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
-        raise BadInput(f"the tokenizer of {model} cannot be loaded: {_first_line(error)}") from error
+        raise BadInput(f"the tokenizer of {model} cannot be loaded: {first_line(error)}") from error
     if not tokenizer.chat_template:
         raise BadInput(f"{model} has no chat template: take an instruction-tuned model, or save one with its tokenizer")
     if tokenizer.pad_token is None:
@@ -60,7 +63,17 @@ def load_weights(model: str, dtype: torch.dtype | str | None = None) -> Any:
     except torch.OutOfMemoryError as error:
         raise Unavailable(f"{model} does not fit into this GPU's memory: take a larger GPU or a smaller model") from error
     except (OSError, ValueError) as error:
-        raise BadInput(f"the model {model} cannot be loaded: {_first_line(error)}") from error
+        raise BadInput(f"the model {model} cannot be loaded: {first_line(error)}") from error
+
+
+def tokens_of(
+    tokenizer: Any, messages: Sequence[Record], *, answer: bool, tools: Sequence[Callable[..., Any]] = ()
+) -> list[int]:
+    """What a model reads of a talk. `answer`: up to where it begins to answer."""
+    text = tokenizer.apply_chat_template(
+        [turn.model_dump() for turn in messages], tools=list(tools) or None, add_generation_prompt=answer, tokenize=False
+    )  # fmt: skip
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def lora_of(stage: TrainingStage) -> LoraConfig | None:
@@ -71,7 +84,7 @@ def lora_of(stage: TrainingStage) -> LoraConfig | None:
 
 
 def common_arguments(stage: TrainingStage, folder: StageRun, updates: int, updates_a_step: int) -> dict[str, Any]:
-    """The arguments of TRL's configs that both stages share. Save points are whole steps apart, so that no rollouts are left
+    """The arguments that all stages' trainers share. Save points are whole steps apart, so that no rollouts are left
     over at one; the last update is one too."""
     gpu = torch.cuda.is_available()
     board = importlib.util.find_spec("tensorboard") is not None
@@ -84,6 +97,20 @@ def common_arguments(stage: TrainingStage, folder: StageRun, updates: int, updat
         "logging_steps": 1, "logging_nan_inf_filter": False, "report_to": ["tensorboard"] if board else [],
         "bf16": gpu, "use_cpu": not gpu, "gradient_checkpointing": gpu, "disable_tqdm": True, "dataloader_num_workers": 0,
     }  # fmt: skip
+
+
+def run_stage(
+    stage: TrainingStage, folder: StageRun, rows: Sequence[str], steps: int, updates_a_step: int, said: str,
+    make: Callable[[StageRun], Any], *, resume: bool, tell: Callable[[str], None],
+) -> RunSummary:  # fmt: skip
+    """Begins a run, or goes on with the one in `folder`, until its result. `rows`: digests of what it is trained on; `said` of
+    them; `make`: makes the trainer. Raises `BadInput`, `Unavailable`."""
+    digest = digest_of(stage, rows)
+    done = folder.begin(RunTerms(table=stage.table, digest=digest, stage=stage.model_dump(mode="json")), resume=resume)
+    if (summary := folder.summary()) is not None:
+        return summary
+    tell(f"{said}; {counted(steps, 'step')}; from update {done}")
+    return run_trainer(lambda: make(folder), stage, folder, StageCallback(folder, digest, updates_a_step, tell), done, steps)
 
 
 def run_trainer(
@@ -108,10 +135,11 @@ def run_trainer(
         if not is_full(error):
             raise
         raise Unavailable(f"no space left to write {folder.out}: free some; {_last(folder, callback)}") from error
-    lines = list(folder.lines(LOG))
+    lines, critic = list(folder.lines(LOG)), folder.out / "critic"
     return RunSummary(
         steps=steps, updates=trainer.state.global_step, result=str(result.relative_to(folder.out)),
-        sha256=weights_digest(result), last=lines[-1] if lines else {},
+        sha256=weights_digest(result), critic_sha256=weights_digest(critic) if critic.is_dir() else None,
+        last=lines[-1] if lines else {},
     )  # fmt: skip
 
 
@@ -135,9 +163,15 @@ def weights_digest(folder: Path) -> str:
 
 
 def _write_result(trainer: Any, stage: TrainingStage, folder: StageRun) -> Path:
-    """Writes the adapter, or the whole model; of fine-tuning with an adapter both, since later stages begin with a model."""
-    adapter, whole = folder.out / "adapter", folder.out / "model"
-    if not stage.lora_rank or stage.table == "sft":
+    """Writes the adapter, or the whole model; but for GRPO both, since later stages begin with a model. Then the critic."""
+    adapter, whole, critic = folder.out / "adapter", folder.out / "model", folder.out / "critic"
+    if stage.table == "value" or hasattr(trainer, "critic"):
+        made = trainer.model if stage.table == "value" else trainer.critic
+        made.save_pretrained(str(critic))
+        trainer.processing_class.save_pretrained(str(critic))
+    if stage.table == "value":
+        return critic
+    if not stage.lora_rank or stage.table != "grpo":
         if stage.lora_rank:
             trainer.save_model(str(adapter))
         model = trainer.model.merge_and_unload() if stage.lora_rank else trainer.model
@@ -153,5 +187,5 @@ def _last(folder: StageRun, callback: StageCallback) -> str:
     return f"the last save point is update {saved}, and --resume goes on from it" if saved else "there is no save point yet"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:300]

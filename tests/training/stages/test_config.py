@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from stitchcuda.cli.app import app
 from stitchcuda.errors import BadInput
-from stitchcuda.training.stages.config import GrpoStage, SftStage, digest_of, preset_file, presets, read_stage
+from stitchcuda.training.stages.config import (
+    AgenticStage,
+    GrpoStage,
+    PpoStage,
+    SftStage,
+    ValueStage,
+    digest_of,
+    preset_file,
+    presets,
+    read_stage,
+)
 
 GRPO = {
     "model": '"m"', "data": '"d"', "lora_rank": "8", "learning_rate": "1e-6", "prompts": "4", "rollouts": "4", "steps": "2",
@@ -36,6 +47,46 @@ def test_presets_have_the_published_numbers(tmp_path: Path) -> None:
     assert paper.steps_for(200, paper.prompts) == 100, "8 epochs of 200 prompts, 16 a step"
     (tmp_path / "sft.toml").write_text('[sft]\nmodel = "m"\ndata = "d"\n')
     assert read_stage(SftStage, tmp_path / "sft.toml", "cuda-agent-paper").max_length == 131072
+
+
+def test_cuda_agents_stages_are_one_preset(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[ppo]\nmodel = "m"\ntasks = "t"\n[value]\nmodel = "m"\nrollouts = ["r"]\n'
+        '[agentic]\nmodel = "m"\ntasks = "t"\ncritic = "c"\n[sft]\nmodel = "m"\nrollouts = ["r"]\n'
+    )
+    warmup, agentic = read_stage(PpoStage, own, "cuda-agent-paper"), read_stage(AgenticStage, own, "cuda-agent-paper")
+    value = read_stage(ValueStage, own, "cuda-agent-paper")
+    for stage in (warmup, agentic, value):
+        assert (stage.gamma, stage.gae_lambda, stage.reward) == (1.0, 0.95, "cuda-agent-milestones/1")
+    assert (warmup.rollouts, warmup.shares, warmup.lora_rank) == (1, {1: 1.0, 2: 0.0}, 0)
+    assert (agentic.turns, agentic.max_prompt + agentic.max_completion, agentic.critic) == (150, 131072, "c")
+    assert read_stage(SftStage, own, "cuda-agent-paper").rollouts == ("r",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        (AgenticStage, "tasks = 't'\nreward = 'stitchcuda-product/1'", "needs a rubric, and episodes have none"),
+        (AgenticStage, "tasks = 't'\njudge = 'openai:x'", "agentic.judge is not known"),
+        (AgenticStage, "", "agentic.tasks is missing"),
+        (AgenticStage, "tasks = 't'\nturns = 0", "agentic.turns = 0"),
+        (PpoStage, "tasks = 't'\nturns = 3", "ppo.turns is not known"),
+        (PpoStage, "tasks = 't'\nprompts = 1\nupdates = 1", "prompts * rollouts = 1: give at least 2"),
+        (PpoStage, "tasks = 't'\ngae_lambda = 1.5", "ppo.gae_lambda = 1.5"),
+        (PpoStage, "tasks = 't'\ncritic_learning_rate = nan", "ppo.critic_learning_rate = nan"),
+        (ValueStage, "", "give data or rollouts"),
+        (ValueStage, "rollouts = ['r']\nlora_rank = 8", "value.lora_rank = 8"),
+        (SftStage, "rollouts = ['r']\ndata = 'd'", "give data or rollouts, and not both"),
+    ],
+)
+def test_an_impossible_stage_of_cuda_agent_is_one_sentence(
+    tmp_path: Path, kind: type[Any], text: str, words: str
+) -> None:
+    (tmp_path / "own.toml").write_text(f"[{kind.table}]\nmodel = 'm'\n{text}\n")
+    with pytest.raises(BadInput) as error:
+        read_stage(kind, tmp_path / "own.toml", "cuda-agent-paper")
+    assert words in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["stitchcuda-paper", "cuda-agent-paper"])
@@ -79,7 +130,7 @@ def test_an_impossible_value_is_one_sentence_with_its_key(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[gpro]\n", "gpro is not known: the tables of a file are [sft] and [grpo]"),
+        ("[gpro]\n", "gpro is not known: the tables of a file are [sft], [grpo], [ppo], [value], [agentic]"),
         ("[sft]\n", "has no table [grpo]: it has [sft]"),
         ("", "has no table [grpo]: it has none"),
         ("[grpo", "is no TOML"),

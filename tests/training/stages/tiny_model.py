@@ -17,7 +17,16 @@ TEMPLATE = (                               # Qwen's form, with marks around what
 )
 
 
-def tiny_model(folder: Path, answers: Sequence[str], *, template: bool = True, seed: int = 0) -> Path:
+def qwen_template() -> str:
+    """Qwen3's own, whose calls of tools TRL can read."""
+    import trl
+
+    return (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+
+
+def tiny_model(
+    folder: Path, answers: Sequence[str], *, template: str | None = TEMPLATE, seed: int = 0, hidden: int = 64
+) -> Path:  # fmt: skip
     """Saves a Qwen3 of about 200,000 weights with a byte tokenizer; each of `answers` is a token of its own."""
     import torch
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -33,10 +42,10 @@ def tiny_model(folder: Path, answers: Sequence[str], *, template: bool = True, s
     )  # fmt: skip
     made.add_tokens([AddedToken(answer, normalized=False) for answer in answers])
     if template:
-        made.chat_template = TEMPLATE
+        made.chat_template = template
     torch.manual_seed(seed)
     config = Qwen3Config(
-        vocab_size=len(made), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=len(made), hidden_size=hidden, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, head_dim=16, max_position_embeddings=8192, tie_word_embeddings=False,
         eos_token_id=made.eos_token_id, pad_token_id=made.pad_token_id, bos_token_id=None,
     )  # fmt: skip
