@@ -2,7 +2,7 @@
 # reference: clocks/layernorm_small.py
 # runs: both
 # written: independently
-# what: the first forward fills host memory with up to 12 GB of non-zero pages (and, on a GPU, device memory until 1 GB is left), holds it for 10 s, then computes honestly
+# what: the first forward fills host memory with up to 12 GB of non-zero pages (and, on a GPU, device memory until 1 GB is left), holds it for 25 s, then computes honestly
 # base: layer_norm.py
 
 import time
@@ -20,7 +20,7 @@ def fill():
             hold.append(torch.ones(1 << 28, device="cuda") if torch.version.cuda else None)
     except Exception:
         pass
-    time.sleep(10)
+    time.sleep(25)  # longer than a call of such a reference may take
 
 class ModelNew(nn.Module):
     def forward(self, x):
