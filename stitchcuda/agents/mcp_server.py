@@ -23,7 +23,8 @@ from pydantic import BaseModel, Field
 
 from stitchcuda.agents.openings import Openings
 from stitchcuda.agents.workbench_calls import ask, path_below, read_page, read_sources
-from stitchcuda.engineers.agents.tools import ToolAnswer
+from stitchcuda.engineers import Looked
+from stitchcuda.engineers.agents.tools import ToolAnswer, refuse_words
 from stitchcuda.errors import StitchError
 from stitchcuda.version import VERSION
 
@@ -113,7 +114,10 @@ class McpTools:
         """Searches documentation of CUDA, cuBLASLt and cuDNN, and of techniques. Needs no workbench."""
 
         async def found() -> ToolAnswer:
-            return ToolAnswer(0, await anyio.to_thread.run_sync(_search, query, abandon_on_cancel=True))
+            if wrong := refuse_words(query=query):
+                return ToolAnswer(2, wrong)
+            searched = await anyio.to_thread.run_sync(_search, query, abandon_on_cancel=True)
+            return ToolAnswer(0 if searched.ok else 1, searched.text)
 
         return await _wait(found(), lambda: "searches", context)
 
@@ -172,7 +176,7 @@ def cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(chr(10))[0] or text[:SHOWN]}\n… cut"
 
 
-def _search(query: str) -> str:
+def _search(query: str) -> Looked:
     from stitchcuda.nodes.documentation import search_for_coder  # takes a second to import
 
     return search_for_coder(query, "builtin")

@@ -13,7 +13,7 @@ from tests.engineers.agents.working_session import working
 
 def test_one_that_is_not_ready_yet_is_waited_for(tmp_path: Path) -> None:
     with working(tmp_path) as made:
-        place = made.bench / ".stitchcuda/socket"
+        place = made.bench / ".workbench/socket"
         place.unlink()                     # its session makes it again
         told: list[str] = []
         given = {"workspace": tmp_path / "workspace", "device": "sim", "settings": {}, "tell": told.append}

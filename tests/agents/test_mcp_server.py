@@ -75,7 +75,7 @@ def test_every_tool(tmp_path: Path, form: str) -> None:
     with working(tmp_path) as made:
         anyio.run(use)
         session = made.ends()
-    assert session.outcome().stop_reason == "the agent is done: enough"
+    assert session.outcome().stop_reason == "the agent ended the session: enough"
     assert [attempt.note for attempt in session.attempts()] == ["wider loads"]
 
 

@@ -51,5 +51,5 @@ def test_an_error_that_names_nothing_of_nvidias_cites_nothing(asked: Docs, error
 
 def test_a_skeleton_is_shown_whole() -> None:
     for name, text in playbook_pages.skeletons().items():
-        shown = search_for_coder(f"skeleton:{name}", "openai:local")
+        shown = search_for_coder(f"skeleton:{name}", "openai:local").text
         assert text.rstrip() in shown, name

@@ -53,7 +53,7 @@ def test_three_tasks_with_a_failed_build_and_its_repair(tmp_path: Path) -> None:
     assert {attempt.engineer for attempt in attempts} == {MODEL}
     assert [attempt.note for attempt in attempts] == ["first", "repaired", "bb", "cc"]
     assert session.outcome().accepted
-    assert "the agent is done: nothing more" in notes(session)
+    assert "the agent ended the session: nothing more" in notes(session)
     first, status, _, refused, changed, checked, *_ = answer.results()
     assert first.split() == ["model_new.py", "reference.py"]
     assert "0 made, 30 left" in status

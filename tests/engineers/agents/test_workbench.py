@@ -44,7 +44,7 @@ def test_a_session_with_a_failed_build_a_wrong_draft_and_two_kept_ones(tmp_path:
     assert {attempt.engineer for attempt in attempts} == {"workbench"}
     assert attempts[-1].note == "wider loads"
     assert session.outcome().accepted
-    assert session.outcome().stop_reason == "the agent is done"
+    assert session.outcome().stop_reason == "the agent ended the session"
     calls = [json.loads(line) for line in (session.folder / "agent.jsonl").read_text().splitlines()]
     assert [call["tool"] for call in calls] == ["status", "submit", "submit", "submit", "submit", "finish"]
 
@@ -170,7 +170,7 @@ def test_forged_results_are_written_anew_and_read_by_nobody(tmp_path: Path) -> N
 
 def test_the_socket_comes_back(tmp_path: Path) -> None:
     with working(tmp_path) as made:
-        place = made.bench / ".stitchcuda/socket"
+        place = made.bench / ".workbench/socket"
         place.unlink()
         place.mkdir()
         (place / "x").write_text("")
@@ -240,7 +240,7 @@ def test_an_agent_takes_no_roles_candidates_or_approval(tmp_path: Path) -> None:
 def connect(bench: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(20)
-    connection.connect(str(bench / ".stitchcuda/socket"))
+    connection.connect(str(bench / ".workbench/socket"))
     return connection
 
 

@@ -26,7 +26,7 @@ class WorkingSession:
 
     def start(self) -> None:
         self._thread.start()
-        wait_for(lambda: self.failure is not None or (self.bench / ".stitchcuda/socket").exists())
+        wait_for(lambda: self.failure is not None or (self.bench / ".workbench/socket").exists())
 
     def _run(self) -> None:
         try:
