@@ -74,6 +74,7 @@ class WorkbenchServer:
             return
         self._listener.close()
         self._listener, self._inode = listener, inode
+        self._put_commands_back()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
