@@ -94,7 +94,7 @@ class McpTools:
         return await self._ask("bench", workbench, "checks and times the program", context, draft=True, kernel=kernel)
 
     async def profile(self, workbench: Bench, context: Context, word: Word = "") -> Result:
-        """Shows lines of the profiles of the session's program and the last draft."""
+        """Shows what the profilers measured of the session's program and the last draft. On the simulator there is nothing."""
         return await self._ask("profile", workbench, "reads the profiles", context, kernel=word)
 
     async def submit(self, workbench: Bench, context: Context, note: Note = "") -> Result:

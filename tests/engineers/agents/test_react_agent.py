@@ -196,6 +196,19 @@ def test_replies_without_a_call_are_asked_again_then_end_it(tmp_path: Path) -> N
     assert not (session.folder / "agent" / "y").exists(), "a call that was cut off is not made"
 
 
+def test_a_call_that_cannot_be_read_is_answered_and_the_others_are_made(tmp_path: Path) -> None:
+    answer = Turns([
+        Reply("", calls=(("write_file", '{"path": "x", "te'), write("saves 0.2"), ("finish", "nonsense"), ("status", {}))),
+        turn(submit()), FINISH,
+    ])  # fmt: skip
+    session = run(tmp_path, answer)
+    told = answer.results()
+    assert [attempt.kept for attempt in session.attempts()] == [True], "the other calls of that turn were made"
+    assert sum("arguments were no JSON" in text for text in told) == 2
+    assert any("Attempts: 0 made" in text for text in told)
+    assert not (session.folder / "agent" / "x").exists()
+
+
 def test_a_long_conversation_is_shortened_and_the_task_stays(tmp_path: Path) -> None:
     long = "\n".join(f"// {at} {'x' * 60}" for at in range(250))
     answer = Turns([
