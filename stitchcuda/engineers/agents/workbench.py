@@ -77,10 +77,10 @@ class Workbench:
         if self._server is not None:
             self._server.close()
             self._server = None
-            if self._tools is not None and (result := self._tools.result()):
+            if self._tools is not None and (result := self._tools.result()) and self.folder.is_dir():
                 try:
                     write_end(self.folder, result)
-                except OSError as error:   # the folder is gone, or full: the ledger has the result
+                except OSError as error:   # a full disk: the ledger has the result
                     log.warning("the workbench %s does not say how its session ended: %s", self.folder, error)
         self._lock.close()
 

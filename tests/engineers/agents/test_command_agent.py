@@ -339,6 +339,18 @@ def test_excess_ends_it(session: Session, code: str, options: dict[str, float], 
     assert are_gone(processes_with("token-of-excess"))
 
 
+def test_one_that_fills_the_disk_leaves_room_for_the_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_agent, "is_scarce", lambda folder: True)
+    why = session.run("""
+    import os, time
+    for i in range(40):
+        open(os.path.expanduser(f"~/{i}"), "wb").write(bytes(1 << 23))
+    time.sleep(60)
+    """, disk_gb=0.05)
+    assert "or the disk is full" in why
+    assert not any((session.folder / name).exists() for name in ("agent-home", "agent-tmp", "workbench"))
+
+
 def test_a_flood_of_output_is_cut(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_agent, "_MOST_TRANSCRIPT", 1 << 20)
     why = session.run("""
