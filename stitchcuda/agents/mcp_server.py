@@ -108,7 +108,7 @@ class McpTools:
 
     async def session_status(self, workbench: Bench, context: Context) -> Result:
         """Says how a workbench's session stands: the best program, and how many attempts are left."""
-        return await self._ask("status", workbench, "waits for the verdict that is being made", context)
+        return await self._ask("status", workbench, "asks how the session stands", context)
 
     async def docs_search(self, query: Query, context: Context) -> Result:
         """Searches documentation of CUDA, cuBLASLt and cuDNN, and of techniques. Needs no workbench."""

@@ -66,6 +66,7 @@ def test_every_tool(tmp_path: Path, form: str) -> None:
             assert (code, "KEPT" in text) == (0, True)
             assert "1 made" in (await call("session_status", workbench="bench"))[1]
             assert "__global__" in (await call("docs_search", query=SKELETON))[1]
+            assert (await call("docs_search", query="skeleton:nope"))[0] == 1
             for name, part in (("reference", "class Model"), ("task", "1 made"), ("program", "a saves 0.2")):
                 (read,) = (await client.read_resource(f"workbench://bench/{name}")).contents
                 assert part in getattr(read, "text", "")
@@ -319,7 +320,8 @@ def test_long_texts_are_cut() -> None:
     ({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": TOKEN}, 401),
     ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
     ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}, 403),
-    ({"Authorization": f"Bearer {TOKEN}"}, 200),
+    ({"Authorization": f"Bearer {TOKEN}"}, 200), ({"Authorization": f"bearer  {TOKEN}"}, 200),
+    ({"Authorization": f"Basic {TOKEN}"}, 401),
 ])  # fmt: skip
 def test_who_may_ask_over_http(http_server: str, headers: dict[str, str], status: int) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {

@@ -18,6 +18,7 @@ from stitchcuda.engineers.agents.tools import MOST_CHARACTERS, ToolAnswer
 from stitchcuda.engineers.agents.workbench_server import AT_ONCE
 from stitchcuda.engineers.prompt_values import POLICIES, PRECISIONS
 from stitchcuda.errors import BadInput
+from stitchcuda.sessions.outcome_text import headline
 from stitchcuda.sessions.replay import replay
 from stitchcuda.state import CheckResult, Policy
 from tests.engineers.agents.working_session import wait_for, working
@@ -47,6 +48,9 @@ def test_a_session_with_a_failed_build_a_wrong_draft_and_two_kept_ones(tmp_path:
     assert attempts[-1].note == "wider loads"
     assert session.outcome().accepted
     assert session.outcome().stop_reason == "the agent ended the session"
+    report = (session.folder / "report.md").read_text()
+    assert "- agent-1: measured 0.2 ms (a call takes 0.8 ms); kept after 3 drafts" in report
+    assert "claimed" not in report.split("## Plan tree")[1].split("| attempt |")[0]
     calls = [json.loads(line) for line in (session.folder / "agent.jsonl").read_text().splitlines()]
     assert [call["tool"] for call in calls] == ["status", "submit", "submit", "submit", "submit", "finish"]
 
@@ -216,6 +220,7 @@ def test_words_that_are_no_text_are_refused_and_end_nothing(tmp_path: Path) -> N
             assert (code, "is no text in UTF-8" in text) == (2, True), (command, text)
         strange = b'{"tool": "submit", "files": {"model_new.py": "", "\\ud800": ""}}\n'
         assert "no file of a program" in ask(made.bench, strange)["text"]
+        assert made.call("docs", "skeleton:nope")[0] == 1
         assert made.call("submit", "-m", "café")[0] == 0
 
 
@@ -276,7 +281,10 @@ def test_a_session_without_a_program_says_so_at_its_end_and_ever_after(tmp_path:
         assert (code, text.splitlines()[0]) == (
             1, "NOT ACCEPTED: no program was kept. The session has ended: the agent ended the session."
         )  # fmt: skip
-        made.ends()
+        ended = headline(made.ends().outcome())
+        assert ended == (
+            "ended without an accepted program after 0 attempts; 1 of 1 planned task finished (the agent ended the session)"
+        )
         made.write("a saves 0.2")
         assert made.call("status") == (0, text)
         assert made.call("check") == (2, text)
