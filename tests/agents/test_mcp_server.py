@@ -167,9 +167,9 @@ def test_a_client_is_answered_while_another_waits(tmp_path: Path) -> None:
                 assert await anyio.to_thread.run_sync(held.wait, 10)
                 assert said(await two.call_tool("docs_search", {"query": SKELETON}))[0] == 0
                 assert (await two.read_resource("workbench://bench/task")).contents
+                assert "is being judged now" in said(await two.call_tool("session_status", {"workbench": "bench"}))[1]
                 assert not answers
                 go.set()
-                assert "1 made" in said(await two.call_tool("session_status", {"workbench": "bench"}))[1]
         assert [code for code, _ in answers] == [1]
 
     with working(tmp_path) as made:
@@ -384,12 +384,13 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: py
 PRINTS = """
 import subprocess, sys
 from stitchcuda.agents import mcp_server
+from stitchcuda.engineers import Looked
 from stitchcuda.__main__ import main
 
 def search(query):
     print("printed")
     subprocess.run(["echo", "printed too"])
-    return "found " + query
+    return Looked(True, "found " + query)
 
 mcp_server._search = search
 sys.argv = ["stitchcuda", "agent", "mcp"]
