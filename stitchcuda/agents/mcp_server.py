@@ -23,7 +23,8 @@ from pydantic import BaseModel, Field
 
 from stitchcuda.agents.openings import Openings
 from stitchcuda.agents.workbench_calls import ask, path_below, read_page, read_sources
-from stitchcuda.engineers.agents.tools import ToolAnswer
+from stitchcuda.engineers import Looked
+from stitchcuda.engineers.agents.tools import ToolAnswer, refuse_words
 from stitchcuda.errors import StitchError
 from stitchcuda.version import VERSION
 
@@ -93,7 +94,7 @@ class McpTools:
         return await self._ask("bench", workbench, "checks and times the program", context, draft=True, kernel=kernel)
 
     async def profile(self, workbench: Bench, context: Context, word: Word = "") -> Result:
-        """Shows lines of the profiles of the session's program and the last draft."""
+        """Shows what the profilers measured of the session's program and the last draft. On the simulator there is nothing."""
         return await self._ask("profile", workbench, "reads the profiles", context, kernel=word)
 
     async def submit(self, workbench: Bench, context: Context, note: Note = "") -> Result:
@@ -107,13 +108,16 @@ class McpTools:
 
     async def session_status(self, workbench: Bench, context: Context) -> Result:
         """Says how a workbench's session stands: the best program, and how many attempts are left."""
-        return await self._ask("status", workbench, "waits for the verdict that is being made", context)
+        return await self._ask("status", workbench, "asks how the session stands", context)
 
     async def docs_search(self, query: Query, context: Context) -> Result:
         """Searches documentation of CUDA, cuBLASLt and cuDNN, and of techniques. Needs no workbench."""
 
         async def found() -> ToolAnswer:
-            return ToolAnswer(0, await anyio.to_thread.run_sync(_search, query, abandon_on_cancel=True))
+            if wrong := refuse_words(query=query):
+                return ToolAnswer(2, wrong)
+            searched = await anyio.to_thread.run_sync(_search, query, abandon_on_cancel=True)
+            return ToolAnswer(0 if searched.ok else 1, searched.text)
 
         return await _wait(found(), lambda: "searches", context)
 
@@ -172,7 +176,7 @@ def cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN].rpartition(chr(10))[0] or text[:SHOWN]}\n… cut"
 
 
-def _search(query: str) -> str:
+def _search(query: str) -> Looked:
     from stitchcuda.nodes.documentation import search_for_coder  # takes a second to import
 
     return search_for_coder(query, "builtin")

@@ -70,13 +70,14 @@ class TokenRequired:
     """Answers 401 to each HTTP request that does not have the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._wanted = app, f"Bearer {token}".encode()
+        self._app, self._wanted = app, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.responses import PlainTextResponse
 
-        given = dict(scope["headers"]).get(b"authorization", b"") if scope["type"] == "http" else self._wanted
-        if hmac.compare_digest(given, self._wanted):
+        header = dict(scope["headers"]).get(b"authorization", b"") if scope["type"] == "http" else b"Bearer " + self._wanted
+        scheme, _, given = header.partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._wanted):
             await self._app(scope, receive, send)
             return
         sentence = "send the server's token: Authorization: Bearer TOKEN\n"

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from stitchcuda.engineers.prompt_values import render_prompt
 from stitchcuda.errors import BadInput
-from stitchcuda.store import write_atomically
+from stitchcuda.store.files import replace_file
 
 COMMANDS = (                               # of a workbench, the MCP tool that does the same, what it is for
     ("./check", "check", "is the program right; no attempt"),
     ("./bench [KERNEL]", "bench", "how long does a call take; on the simulator, how many bytes it moves"),
-    ("./profile [WORD]", "profile", "lines of the last profiles"),
+    ("./profile [WORD]", "profile", "on a GPU: what the profilers measured of the best program and of the last submission"),
     ("./docs QUERY", "docs_search", "documentation of CUDA, cuBLASLt and cuDNN"),
     ("./submit -m NOTE", "submit", "hands the program in as an attempt"),
     ("./status", "session_status", "the best program, and how many attempts are left"),
@@ -44,8 +44,12 @@ def write_skill(folder: Path) -> Path:
     for path in texts:
         _refuse_others(path)
     for path, text in texts.items():
-        write_atomically(path, f"{text}\n<!-- Written by `stitchcuda agent skill` ({_digest(text)}). -->\n".encode())
-        path.chmod(0o644)
+        written = f"{text}\n<!-- Written by `stitchcuda agent skill` ({_digest(text)}). -->\n"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, written.encode(), 0o644)
+        except OSError as error:
+            raise BadInput(f"{path} cannot be written ({error.strerror or error}): give another --into") from error
     return skill
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -21,7 +21,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from stitchcuda.counts import counted
 from stitchcuda.engineers.agents.tools import MOST_CHARACTERS, ToolAnswer
 from stitchcuda.engineers.agents.workbench_client import SUFFIXES
-from stitchcuda.engineers.agents.workbench_folder import HIDDEN, opened
+from stitchcuda.engineers.agents.workbench_folder import HIDDEN, opened, read_end
 from stitchcuda.errors import BadInput, Unavailable
 
 MOST_ENTRIES = 2_000                       # files and folders below kernels/ that are looked at
@@ -67,22 +67,31 @@ async def ask(folder: Path, request: Mapping[str, object]) -> ToolAnswer:
                 raise Unavailable(f"{folder} has no socket of a session: call analyse with its reference, which makes one")
             stream = await anyio.connect_unix(hidden / "socket")
     except OSError as error:
+        if ended := read_end(folder):
+            return _ended(request, ended)
         raise Unavailable(
             f"nobody serves a workbench in {folder} ({error.strerror or error}): call analyse with its reference, which makes "
             "the session go on"
         ) from error
     try:
         async with stream:
-            await stream.send(line)
+            with suppress(anyio.BrokenResourceError):  # a busy session answers before it has read all
+                await stream.send(line)
             received = BufferedByteReceiveStream(stream)
             while True:
                 answer = json.loads(await received.receive_until(b"\n", _MOST_ANSWER))
                 if "code" in answer:
                     return ToolAnswer(answer["code"], str(answer["text"]), bool(answer.get("ended")))
     except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.DelimiterNotFound, ValueError) as error:
+        if ended := read_end(folder):
+            return _ended(request, ended)
         raise Unavailable(
             "the session stopped before it answered: call analyse with its reference, which makes it go on, then this again"
         ) from error
+
+
+def _ended(request: Mapping[str, object], text: str) -> ToolAnswer:
+    return ToolAnswer(0 if request.get("tool") == "status" else 2, text, ended=True)
 
 
 @contextmanager

@@ -174,7 +174,8 @@ def _tasks(
         own = [floors[name] for name in task.regions if name in floors]
         binds = dict.fromkeys(floor.binds for floor in own)
         bound = f"{milliseconds(sum(floor.ms for floor in own))}, {' and '.join(binds)}" if own else "-"
-        _add(table, task.id, task.title, milliseconds(task.predicted_ms), bound, status, task.why)
+        expected = "-" if task.kind == "open" else milliseconds(task.predicted_ms)  # an agent claims nothing
+        _add(table, task.id, task.title, expected, bound, status, task.why)
     return table
 
 

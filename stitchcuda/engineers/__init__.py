@@ -78,7 +78,7 @@ class Look(Protocol):
     def profile(self, kernel: str) -> str:
         """Lines of the profiles of the program and of the last draft that contain `kernel`, in any case."""
 
-    def docs(self, query: str) -> str:
+    def docs(self, query: str) -> Looked:
         """Searches the documentation of CUDA, cuBLASLt and cuDNN for a name or words."""
 
 
@@ -110,6 +110,7 @@ class Assignment:
     evidence: Evidence | None = None     # the tools' results for `last`
     review: Review | None = None         # the review of `last`
     evidences: tuple[Evidence, ...] = () # of all attempts in `brief.history`, where an agent works
+    submitted: Files | None = None       # the last attempt's program, where an agent works and wrote it
     earlier: tuple[tuple[Attempt, Review], ...] = ()  # all attempts at this task, oldest first
     docs: str = ""                       # documentation found for this task
     about: str = ""                      # the attempt's id: part of the ids of the model calls made for it

@@ -285,7 +285,7 @@ def _look_up(assignment: Assignment, look: LookReply, files: Files, number: int)
             return head, assignment.look.bench(argument, files).text
         case "profile":
             return head, assignment.look.profile(argument)
-    return head, assignment.look.docs(argument)
+    return head, assignment.look.docs(argument).text
 
 
 def _read_file(argument: str, files: Files) -> tuple[str, str]:

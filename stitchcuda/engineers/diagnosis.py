@@ -113,11 +113,13 @@ def describe_check(check: CheckResult, *, limits: bool = True) -> str:
 
 
 def describe_strictness(settings: Settings, check: CheckResult) -> str:
-    """Returns a line that says what policy `strict` will refuse in a program that is correct so far; "" if nothing."""
-    if settings.policy != "strict" or not check.ok:
-        return ""
-    reasons, _ = policy_reasons(Path(), "strict", check)
-    return "".join(f"\n- not yet as the policy asks: {reason}" for reason in reasons)
+    """Returns lines that say what policy `strict` will refuse in a program that is correct so far; "" if nothing."""
+    return "".join(f"\n- the last check will refuse it as it is: {reason}" for reason in strict_reasons(settings, check))
+
+
+def strict_reasons(settings: Settings, check: CheckResult) -> tuple[str, ...]:
+    """Returns why policy `strict` will refuse a program that is correct so far; () if it will not."""
+    return policy_reasons(Path(), "strict", check)[0] if settings.policy == "strict" and check.ok else ()
 
 
 def describe_unchecked(tier: Tier, *, sanitized: bool = False) -> tuple[str, ...]:

@@ -82,11 +82,14 @@ def _branch(plan: Plan, task: Task, name: str, tried: Sequence[Attempt], *, done
 
 def _line(branch: Branch) -> str:
     name = f"{branch.task} / {branch.structure}" if branch.structure else branch.task
-    figures = [f"{'claimed' if branch.claimed else 'predicted'} {milliseconds(branch.expected_ms)}"]
+    figures = []
+    if branch.expected_ms:                 # an agent's open task has none
+        figures.append(f"{'claimed' if branch.claimed else 'predicted'} {milliseconds(branch.expected_ms)}")
     if branch.saving_ms is not None:
         call = f" (a call takes {milliseconds(branch.program_ms)})" if branch.program_ms is not None else ""
         figures.append(f"measured {milliseconds(branch.saving_ms)}{call}")
     elif branch.attempts:
         figures.append("not timed")
     tries = f" after {counted(branch.attempts, 'draft')}" if branch.attempts else ""
-    return f"{name}: {', '.join(figures)}; {branch.fate}{tries}{f' ({branch.why})' if branch.why else ''}"
+    told = "; ".join(filter(None, [", ".join(figures), branch.fate]))
+    return f"{name}: {told}{tries}{f' ({branch.why})' if branch.why else ''}"

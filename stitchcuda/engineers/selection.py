@@ -129,7 +129,9 @@ def check_models(settings: Settings) -> None:
         if not known or (model == "builtin" and settings.model != "builtin"):
             raise BadInput(f"--model {model!r} is not known: give {POSSIBLE}")
         if kind in AGENTS and (settings.roles or settings.candidates > 1 or settings.approve):
-            raise BadInput(f"--model {model} takes no roles, --candidates and --approve: an agent works draft by draft")
+            raise BadInput(f"--model {model} takes no roles, --candidates or --approve: an agent works draft by draft")
+    if settings.base_url and settings.model.partition(":")[0] in (WORKBENCH, COMMAND):
+        raise BadInput(f"--base-url is for chat models, and --model {settings.model} calls none: leave it out")
     for role in ("planner", "verifier"):
         if len(settings.roles.get(role, ())) > 1:
             raise BadInput(f"the {role} is one model, not {len(settings.roles[role])}: only the coder's candidates take turns")

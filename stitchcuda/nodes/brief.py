@@ -87,6 +87,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     last = last_draft(here, work.structure)
     files = context.files(program)
     draft = Draft(files=context.files(last.program), note=last.note) if last else None
+    agents = [attempt for attempt in brief.history[-1:] if context.engineers.agent and attempt.engineer != "builtin"]
     return Assignment(
         brief=brief,
         plan=plan,
@@ -98,6 +99,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
         evidence=context.load(Evidence, last.evidence) if last else None,
         review=context.load(Review, last.review) if last else None,
         evidences=_evidences(brief.history, context) if context.engineers.agent else (),
+        submitted=context.files(agents[0].program) if agents else None,
         earlier=tuple((attempt, context.load(Review, attempt.review)) for attempt in here),
         docs=context.workspace.store.get(work.docs).decode() if work.docs else "",
         about=work.id,

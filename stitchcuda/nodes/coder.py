@@ -14,6 +14,7 @@ from stitchcuda.errors import OutOfBudget, Unusable
 from stitchcuda.nodes.approval import ask_about_draft
 from stitchcuda.nodes.brief import assignment_of, named
 from stitchcuda.nodes.context import Context
+from stitchcuda.sandbox.foreign_text import plain
 from stitchcuda.state import Evidence, State, Work
 
 EDITED = "(edited by a person)"
@@ -42,9 +43,9 @@ def coder(state: State, context: Context) -> State:
 def _write(state: State, context: Context, work: Work) -> Work:
     engineer = context.engineer(state)
     draft = engineer.write(assignment_of(state, context, work))
-    fields = {"note": draft.note, "engineer": draft.engineer or engineer.name}
+    fields = {"note": plain(draft.note), "engineer": draft.engineer or engineer.name}
     if draft.exhausted or not draft.files:
-        return work.model_copy(update=fields | {"exhausted": draft.exhausted or "an empty draft"})
+        return work.model_copy(update=fields | {"exhausted": plain(draft.exhausted) or "an empty draft"})
     return work.model_copy(update=fields | {"program": context.save_program(draft.files)})
 
 

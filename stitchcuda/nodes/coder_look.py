@@ -78,7 +78,7 @@ class ProgramLook:
         lines = [f"{what}, by {found.source}: {line}" for what, found in profiles for line in _lines_about(found, kernel)]
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
-    def docs(self, query: str) -> str:
+    def docs(self, query: str) -> Looked:
         baseline, settings = self._state["baseline"], self._context.settings
         return search_for_coder(query, settings.model, settings.target, baseline.device.arch if baseline else "")
 

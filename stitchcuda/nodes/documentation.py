@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from stitchcuda.engineers import Looked
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.context import Context
 from stitchcuda.rag import lookup, playbook_pages
@@ -70,19 +71,22 @@ def search_for_review(state: State, context: Context, about: str, error: str, bo
     return _search_once(state, context, f"review-{about}", queries, REVIEW_TOKENS)
 
 
-def search_for_coder(query: str, model: str, target: str = "cuda", arch: str = "") -> str:
-    """Searches for a name or words that a coder looks up; returns the text to show, of use for a target ("cuda" or "sim") and
-    an architecture. `skeleton:NAME` and `playbook:NAME` are shown whole; an unknown one of these gets a list."""
+def search_for_coder(query: str, model: str, target: str = "cuda", arch: str = "") -> Looked:
+    """Searches for a name or words that a coder looks up; returns what to show, of use for a target ("cuda" or "sim") and
+    an architecture. `skeleton:NAME` and `playbook:NAME` are shown whole; an unknown one of these
+    gets a list, and is not ok."""
     asked = query.strip().strip("`")
     kind, separator, name = asked.rpartition(":")
     if (text := playbook_pages.skeletons().get(name)) is not None and kind in ("", "skeleton"):
-        return f"### skeleton:{name}\n```cuda\n{text.rstrip()}\n```"
+        return Looked(True, f"### skeleton:{name}\n```cuda\n{text.rstrip()}\n```")
     if (page := playbook_pages.pages().get(name)) is not None and kind in ("", "playbook"):
-        return page.strip()
+        return Looked(True, page.strip())
     if separator and kind in ("skeleton", "playbook"):
         known = skeletons_for(target, arch) if kind == "skeleton" else playbook_pages.pages()
-        return f"There is no {asked[:80]!a}. There are: {', '.join(f'{kind}:{known_name}' for known_name in known)}."
-    return lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count, lambda chunk: holds_for(chunk, target, arch))
+        names = ", ".join(f"{kind}:{known_name}" for known_name in known)
+        return Looked(False, f"There is no {asked[:80]!a}. There are: {names}.")
+    text = lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count, lambda chunk: holds_for(chunk, target, arch))
+    return Looked(True, text)
 
 
 def complete_citations(review: Review, shown: Documented) -> Review:

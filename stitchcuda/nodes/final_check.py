@@ -20,6 +20,7 @@ from stitchcuda.verify.policy import apply_policy
 if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
 
+GIVEN_UP = " is given up: "                # in a note, before the reason
 SLOWER = 0.98
 """Least speed-up over eager of a final program: timings differ by up to 2 % from run to run."""
 
@@ -42,7 +43,7 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
             program_ms = evidence.timing.program_ms if evidence.timing else attempt.program_ms
             best = attempt.model_copy(update={"speedup": speedup, "program_ms": program_ms, "tier": evidence.tier})
             return {"program": attempt.program, "best": best, "tasks_kept": tasks, "final": evidence, "notes": notes}
-        notes = context.note({"notes": notes}, f"the program of attempt {attempt.id} ({attempt.task}) is given up: {refusal}")
+        notes = context.note({"notes": notes}, f"the program of attempt {attempt.id} ({attempt.task}){GIVEN_UP}{refusal}")
     return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
 
 

@@ -27,7 +27,8 @@ from stitchcuda.report.figure import Figure, ms
 from stitchcuda.report.findings import AttemptFindings, Findings
 from stitchcuda.report.route_path import path_of
 from stitchcuda.report.trimming import FILE, Excerpt, share, shown, size, trimmed
-from stitchcuda.report.untrusted_text import clipped, plain
+from stitchcuda.report.untrusted_text import clipped
+from stitchcuda.sandbox.foreign_text import plain
 from stitchcuda.state import Digest, Record
 from stitchcuda.store import Store
 

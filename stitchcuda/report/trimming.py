@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from markupsafe import escape
 
 from stitchcuda.report.diffs import FileChange
-from stitchcuda.report.untrusted_text import clipped, plain
+from stitchcuda.report.untrusted_text import clipped
+from stitchcuda.sandbox.foreign_text import plain
 from stitchcuda.state import Record
 
 LONGEST = 500                              # most characters of a line that are shown

@@ -35,7 +35,8 @@ def headline(outcome: Outcome) -> str:
     if outcome.status == "nothing_to_do":
         return str(outcome.stop_reason)
     if outcome.status == "done":
-        return f"ended without an accepted program after {done}{reason}"
+        finished = f"{counted(outcome.attempts, 'attempt')}; {outcome.tasks_done} of {planned} finished"
+        return f"ended without an accepted program after {finished}{reason}"
     if outcome.status == "parked":
         return f"parked: it {outcome.stop_reason}; {so_far}" if waits else f"parked: it was interrupted; {so_far}"
     return f"{outcome.status}: {so_far}{reason}"

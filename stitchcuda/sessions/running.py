@@ -27,6 +27,7 @@ from stitchcuda.graph.opening import open_context, open_tools
 from stitchcuda.graph.runtime import RunContext
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
+from stitchcuda.nodes.final_check import GIVEN_UP
 from stitchcuda.nodes.remote_tools import ELSEWHERE, RemoteTools
 from stitchcuda.sessions.outcome import is_accepted
 from stitchcuda.sessions.repair import repair
@@ -142,11 +143,22 @@ def _close_agent(engineers: Engineers, graph: Graph, name: str) -> None:
     if found.next or not found.values.get("report"):
         engineers.agent.close("The session was interrupted; what was handed in and judged is kept.", 2)
         return
-    final = found.values.get("final")
-    accepted = is_accepted(cast(State, found.values))
-    text = f"{'ACCEPTED' if accepted else 'NOT ACCEPTED'}. The session has ended: {found.values.get('stop_reason')}."
-    told = f"{text}\n{describe_evidence(final, limits=False)}" if final else text
-    engineers.agent.close(told, 0 if accepted else 1)
+    state = cast(State, found.values)
+    accepted = is_accepted(state)
+    engineers.agent.close(_describe_end(state, accepted), 0 if accepted else 1)
+
+
+def _describe_end(state: State, accepted: bool) -> str:
+    """Returns what came of a session that has ended: accepted, or why not; why it ended; and the last check's evidence."""
+    final, given_up = state.get("final"), [note for note in state.get("notes", ()) if GIVEN_UP in note]
+    verdict = "ACCEPTED"
+    if not accepted:
+        reasons = final.check.reasons if final and final.check else ()
+        why = "; ".join((*given_up, *reasons)) or "no program was kept"
+        verdict = f"NOT ACCEPTED: {why.rstrip('.')}"
+    lines = [f"{verdict}. The session has ended: {state.get('stop_reason')}."]
+    lines += given_up if accepted else []
+    return "\n".join([*lines, *([describe_evidence(final, limits=False)] if final else [])])
 
 
 def _drive(graph: Graph, start: _Start, context: Context, session: dict[str, Any]) -> None:

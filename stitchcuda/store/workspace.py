@@ -61,9 +61,18 @@ class Workspace:
             with writing(self.root):
                 (self.root / "sessions").mkdir(parents=True, exist_ok=True)
         elif not (self.root / "sessions").is_dir():
-            raise BadInput(f"there is no workspace at {self.root}: run optimize there first, or name another with --workspace")
+            near = self._above()
+            example = f", such as {near}" if near else ""
+            raise BadInput(
+                f"there is no workspace at {self.root}: run optimize there first, or name another with --workspace{example}"
+            )
         if self.database is None:
             self.store = FolderStore(self.root)
+
+    def _above(self) -> Path | None:
+        """Returns the workspace of the nearest folder above the one that this would be in; None if there is none."""
+        places = (folder / self.root.name for folder in self.root.parent.parents)
+        return next((place for place in places if (place / "sessions").is_dir()), None)
 
     @classmethod
     def at(cls, place: Workspace | Path | str | None, *, create: bool = True) -> Workspace:

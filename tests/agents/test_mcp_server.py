@@ -66,6 +66,7 @@ def test_every_tool(tmp_path: Path, form: str) -> None:
             assert (code, "KEPT" in text) == (0, True)
             assert "1 made" in (await call("session_status", workbench="bench"))[1]
             assert "__global__" in (await call("docs_search", query=SKELETON))[1]
+            assert (await call("docs_search", query="skeleton:nope"))[0] == 1
             for name, part in (("reference", "class Model"), ("task", "1 made"), ("program", "a saves 0.2")):
                 (read,) = (await client.read_resource(f"workbench://bench/{name}")).contents
                 assert part in getattr(read, "text", "")
@@ -75,7 +76,7 @@ def test_every_tool(tmp_path: Path, form: str) -> None:
     with working(tmp_path) as made:
         anyio.run(use)
         session = made.ends()
-    assert session.outcome().stop_reason == "the agent is done: enough"
+    assert session.outcome().stop_reason == "the agent ended the session: enough"
     assert [attempt.note for attempt in session.attempts()] == ["wider loads"]
 
 
@@ -166,9 +167,9 @@ def test_a_client_is_answered_while_another_waits(tmp_path: Path) -> None:
                 assert await anyio.to_thread.run_sync(held.wait, 10)
                 assert said(await two.call_tool("docs_search", {"query": SKELETON}))[0] == 0
                 assert (await two.read_resource("workbench://bench/task")).contents
+                assert "is being judged now" in said(await two.call_tool("session_status", {"workbench": "bench"}))[1]
                 assert not answers
                 go.set()
-                assert "1 made" in said(await two.call_tool("session_status", {"workbench": "bench"}))[1]
         assert [code for code, _ in answers] == [1]
 
     with working(tmp_path) as made:
@@ -319,7 +320,8 @@ def test_long_texts_are_cut() -> None:
     ({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": TOKEN}, 401),
     ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
     ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}, 403),
-    ({"Authorization": f"Bearer {TOKEN}"}, 200),
+    ({"Authorization": f"Bearer {TOKEN}"}, 200), ({"Authorization": f"bearer  {TOKEN}"}, 200),
+    ({"Authorization": f"Basic {TOKEN}"}, 401),
 ])  # fmt: skip
 def test_who_may_ask_over_http(http_server: str, headers: dict[str, str], status: int) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -382,12 +384,13 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path, monkeypatch: py
 PRINTS = """
 import subprocess, sys
 from stitchcuda.agents import mcp_server
+from stitchcuda.engineers import Looked
 from stitchcuda.__main__ import main
 
 def search(query):
     print("printed")
     subprocess.run(["echo", "printed too"])
-    return "found " + query
+    return Looked(True, "found " + query)
 
 mcp_server._search = search
 sys.argv = ["stitchcuda", "agent", "mcp"]

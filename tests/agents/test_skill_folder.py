@@ -62,6 +62,14 @@ def test_another_file_is_not_replaced(tmp_path: Path, there: bytes | None) -> No
     assert there is None or path.read_bytes() == there
 
 
+def test_a_place_that_cannot_be_written_is_named_with_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match=r"SKILL.md (cannot be written|is in the way).*give another --into"):
+        write_skill(tmp_path / "file")
+    with pytest.raises(BadInput, match=r"SKILL.md cannot be written .*give another --into"):
+        write_skill(Path("/proc/x"))
+
+
 def test_the_command_prints_the_text_for_agents_files(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "stitchcuda", "agent", "skill", "--into", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -102,8 +102,8 @@ def test_a_workbench_that_is_a_link_is_not_read(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_an_answer_that_is_none(tmp_path: Path, answer: bytes, text: str) -> None:
     folder = tmp_path / ("a long name " * 15)  # longer than a socket's address may be
-    (folder / ".stitchcuda").mkdir(parents=True)
-    place = os.open(folder / ".stitchcuda", os.O_RDONLY)
+    (folder / ".workbench").mkdir(parents=True)
+    place = os.open(folder / ".workbench", os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"/proc/self/fd/{place}/socket")
         listener.listen()
@@ -129,11 +129,11 @@ def test_a_socket_elsewhere_is_not_asked(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "elsewhere/socket"))
         listener.listen()
-        (tmp_path / "one/.stitchcuda").mkdir(parents=True)
-        (tmp_path / "one/.stitchcuda/socket").symlink_to(tmp_path / "elsewhere/socket")
+        (tmp_path / "one/.workbench").mkdir(parents=True)
+        (tmp_path / "one/.workbench/socket").symlink_to(tmp_path / "elsewhere/socket")
         with pytest.raises(Unavailable, match="has no socket of a session"):
             anyio.run(ask, tmp_path / "one", {"tool": "status"})
         (tmp_path / "two").mkdir()
-        (tmp_path / "two/.stitchcuda").symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "two/.workbench").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(Unavailable, match="nobody serves a workbench"):
             anyio.run(ask, tmp_path / "two", {"tool": "status"})

@@ -43,8 +43,8 @@ class Seeing:
     def profile(self, kernel: str) -> str:
         return f"{kernel}: 31 % of the bandwidth"
 
-    def docs(self, query: str) -> str:
-        return f"{query} waits for the group"
+    def docs(self, query: str) -> Looked:
+        return Looked(True, f"{query} waits for the group")
 
 
 def test_plans_writes_and_reviews(tmp_path: Path) -> None:

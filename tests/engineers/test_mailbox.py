@@ -439,9 +439,9 @@ class Compiler:
     def profile(self, kernel: str) -> str:
         raise AssertionError("nobody asked")
 
-    def docs(self, query: str) -> str:
+    def docs(self, query: str) -> Looked:
         self.asked.append(f"docs {query}")
-        return "It copies."
+        return Looked(True, "It copies.")
 
 
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "<think>hm</think>\nHere:\n{}"])

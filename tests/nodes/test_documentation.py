@@ -51,5 +51,12 @@ def test_an_error_that_names_nothing_of_nvidias_cites_nothing(asked: Docs, error
 
 def test_a_skeleton_is_shown_whole() -> None:
     for name, text in playbook_pages.skeletons().items():
-        shown = search_for_coder(f"skeleton:{name}", "openai:local")
+        shown = search_for_coder(f"skeleton:{name}", "openai:local").text
         assert text.rstrip() in shown, name
+
+
+@pytest.mark.parametrize("query", ["skeleton:nope", "playbook:nope"])
+def test_a_page_that_is_not_there_is_not_found(query: str) -> None:
+    found = search_for_coder(query, "openai:local")
+    assert not found.ok
+    assert "There is no" in found.text

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from stitchcuda.report.diffs import FileChange, unified
 from stitchcuda.report.trimming import share, shown, size, trimmed
-from stitchcuda.report.untrusted_text import label, plain
+from stitchcuda.report.untrusted_text import label
+from stitchcuda.sandbox.foreign_text import plain
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "}", "x = 1;"]), max_size=40)
 

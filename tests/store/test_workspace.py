@@ -149,6 +149,17 @@ def test_the_workspace_is_the_argument_else_the_environment_else_here(tmp_path: 
     assert Workspace(tmp_path / "argument").root == tmp_path / "argument"
 
 
+def test_one_that_is_not_here_but_above_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a workbench, whose session lies in the folder that it was made in."""
+    monkeypatch.delenv("STITCHCUDA_WORKSPACE", raising=False)
+    Workspace(tmp_path / ".stitchcuda")
+    (tmp_path / "bench/.workbench").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "bench")
+    with pytest.raises(BadInput, match=rf"with --workspace, such as {tmp_path}/\.stitchcuda$"):
+        Workspace(create=False)
+    assert not (tmp_path / "bench/.stitchcuda").exists()
+
+
 def test_sessions_are_named_once_or_numbered(tmp_path: Path) -> None:
     home = Workspace(tmp_path)
     assert [home.create(record(home, "mlp-")).name for _ in range(3)] == ["mlp-1", "mlp-2", "mlp-3"]

@@ -33,7 +33,7 @@ def test_a_reference_that_a_variant_ends_is_started_again(tmp_path: Path) -> Non
     try:
         assert len(bench.secret_inputs.sets) == 3
         assert bench.secret_inputs.usual > 0
-        note = "were not tried: the reference does not stand them (the reference crashed with SIGABRT"
+        note = "were not tried: the reference is of no use on them (the reference crashed with SIGABRT"
         assert f"where the reference looks for them) {note}" in "; ".join(bench.secret_inputs.notes)
         with bench.load(programs.model(tmp_path / "program")) as loaded:
             for given in bench.secret_inputs.sets:

@@ -83,7 +83,7 @@ def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_pa
         one.sets[1:] = []
         secret_inputs.extend(asking(tmp_path / "again", source(result)), one, 2)
         if one.sets[1].variant == "as given":  # else no row of the patchwork was a large one
-            why = "the reference does not stand them (it does not stay finite)"
+            why = "the reference is of no use on them (it does not stay finite)"
             assert f"inputs with large values were not tried: {why}" in notes(one)
         else:
             assert one.sets[1].variant == "patchwork"
@@ -130,7 +130,7 @@ def test_a_variant_with_other_outputs_is_left(tmp_path: Path) -> None:
     one = drawn(ask, tmp_path, 1)
     one.sets.append(secret_inputs.draw_set(ask, one, variants=["scaled up", "as given"]))
     assert one.sets[1].variant == "as given"
-    why = "the reference does not stand them (it returns or writes other tensors)"
+    why = "the reference is of no use on them (it returns or writes other tensors)"
     assert f"inputs with large values were not tried: {why}" in notes(one)
     assert set(one.bounds(2)) == {"output"}
 
@@ -165,7 +165,7 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
     assert one.sets[1].variant == "shifted"
     tried = ("scaled up", "shifted", "as given")
     assert asked[1:] == [tried, tried, ("shifted", "as given")]  # once more with values as shown only
-    assert "inputs with large values were not tried: the reference does not stand them (the reference crashed" in notes(one)
+    assert "inputs with large values were not tried: the reference is of no use on them (the reference crashed" in notes(one)
     with pytest.raises(secret_inputs.ReferenceLost):
         secret_inputs.draw_set(ask, one, variants=["scaled up"])
 

@@ -64,6 +64,8 @@ def read_agent_command(settings: Settings, root: Path) -> AgentCommand:
     if len(words) == 1 and preset.command:
         words += shlex.split(preset.command)[1:]
     found = shutil.which(words[0])
+    if found is None and os.path.dirname(words[0]) and os.path.isfile(words[0]):
+        raise Unavailable(f"--model {settings.model}: {words[0]} is not executable: chmod +x it, or name what runs it first")
     if found is None:
         raise Unavailable(f"--model {settings.model}: there is no command {words[0]!r} here; install it, or give its path")
     confined = not options.get("unconfined", False)

@@ -25,6 +25,7 @@ from stitchcuda.sandbox.command import CommandEnd
 from stitchcuda.sandbox.limits import signal_name
 from stitchcuda.sandbox.proxy import PORT, Proxy, local_ports
 from stitchcuda.sandbox.removal import clear
+from stitchcuda.sandbox.watch import is_scarce
 from stitchcuda.store.session_record import now
 
 PROMPT = "PROMPT.md"
@@ -56,12 +57,16 @@ class CommandAgent:
     def __init__(self, command: AgentCommand, workbench: AgentBench, session: Path) -> None:
         self.name = f"agent:{command.name}"
         self._command, self._workbench, self._session = command, workbench, session
+        self._home, self._scratch = session / "agent-home", session / "agent-tmp"
         self._deadline = time.monotonic() + 60 * command.minutes
         self._running: BackgroundCommand | None = None
         self._proxy: Proxy | None = None
         self._stopped = False
 
     def start(self, tools: AgentTools, assignment: Assignment) -> None:
+        if self._running is None:          # an earlier one may have filled the disk with them
+            clear(self._home)
+            clear(self._scratch)
         self._workbench.start(tools, assignment)
         if self._running is None and not self._stopped:
             try:
@@ -73,7 +78,12 @@ class CommandAgent:
         if self._running is None:
             return f"{self.name} was not started" if self._stopped else ""
         end = self._running.ended()
-        return self._describe(end) if end is not None else self._workbench.gone()
+        if end is None:
+            return self._workbench.gone()
+        if end.reason == "disk" and is_scarce(self._session):
+            for place in (self._home, self._scratch, self._workbench.folder):
+                clear(place)               # the session needs room for its last check
+        return self._describe(end)
 
     def stop(self) -> None:
         self._stopped = True
@@ -86,7 +96,7 @@ class CommandAgent:
     def _launch(self) -> None:
         """Starts the command. What an earlier one left at the places written here is removed first, and never followed."""
         asked, folder = self._command, self._workbench.folder
-        prompt, home, scratch = folder / PROMPT, self._session / "agent-home", self._session / "agent-tmp"
+        prompt, home, scratch = folder / PROMPT, self._home, self._scratch
         transcript = self._session / TRANSCRIPT
         _write_new(prompt, render_prompt("agent_prompt", {"again": transcript.exists()}))  # it was started before
         for place in (home, scratch):

@@ -2,8 +2,8 @@
 
 The place of a call is the open attempt and the turn, so a turn that is made again after a kill gets its recorded reply, and
 costs nothing. What it shows the model is cut to `room` tokens: results of older calls of tools are left out, and what those
-calls were given; the first message and the newest results stay. A reply that was cut off, or whose calls are no JSON, is shown
-to the agent as a text without calls.
+calls were given; the first message and the newest results stay. A reply that was cut off is shown to the agent as a text
+without calls. A call whose arguments are no JSON stays a call, with BROKEN for arguments, and the others are made.
 
 Where to look next: `engineers/metered_chat.py` (stores and pays), `engineers/agents/react_agent.py` (whose model it is).
 """
@@ -16,11 +16,12 @@ from typing import Any
 from langchain.agents.middleware import ClearToolUsesEdit
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, BaseMessage, messages_from_dict
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall, messages_from_dict
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_core.utils.json import parse_partial_json
 
 from stitchcuda.engineers.chat import ChatAnswer, ContextWindowExceeded
 from stitchcuda.engineers.metered_chat import MeteredChat
@@ -30,6 +31,8 @@ from stitchcuda.errors import Unavailable
 LEFT_OUT = "(Left out to save room. Call the tool again if you need it.)"
 KEPT = (6, 1)
 """How many results of tools are always shown: usually, and after the model's context window was exceeded."""
+BROKEN = "no_json"                         # the argument of a call whose arguments could not be read: their text
+_BROKEN_SHOWN = 200                        # characters of that text
 PROBLEM = "problem"                        # in a reply's metadata: why its calls cannot be made
 _CUT = {"length", "long"}
 
@@ -101,10 +104,35 @@ def _message(answer: ChatAnswer) -> AIMessage:
         problem = f"It was refused ({' '.join(answer.refusal.split())[:200]})."
     elif answer.finish in _CUT:
         problem = "It was cut off at the output limit: write less at once, and change files by edit_file."
-    elif message.invalid_tool_calls:
+    elif message.invalid_tool_calls and not _whole_calls(message):
         problem = "The arguments of a call were no JSON."
     elif not message.tool_calls:
         problem = "It called no tool."
     if not problem:
-        return message
+        return message if not message.invalid_tool_calls else _with_broken(message)
     return AIMessage(answer.text or "(no text)", response_metadata={PROBLEM: problem})
+
+
+def _whole_calls(message: AIMessage) -> list[ToolCall]:
+    """Returns the calls whose arguments could be read. LangChain lists one of which it guessed the end there too."""
+    cut = [(call["id"], call["name"], _guessed(call["args"])) for call in message.invalid_tool_calls]
+    return [call for call in message.tool_calls if (call["id"], call["name"], call["args"]) not in cut]
+
+
+def _guessed(arguments: str | None) -> Any:
+    try:
+        return parse_partial_json(arguments or "")
+    except ValueError:                     # there is nothing to guess
+        return None
+
+
+def _with_broken(message: AIMessage) -> AIMessage:
+    """Returns the reply with its unreadable calls as calls of their own, so that each gets an answer."""
+    broken = [
+        ToolCall(
+            name=call["name"] or "unknown", id=call["id"] or f"broken-{number}",
+            args={BROKEN: (call["args"] or "")[:_BROKEN_SHOWN]},
+        )
+        for number, call in enumerate(message.invalid_tool_calls)
+    ]  # fmt: skip
+    return AIMessage(message.content, tool_calls=[*_whole_calls(message), *broken], id=message.id)

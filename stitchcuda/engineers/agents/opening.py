@@ -48,7 +48,7 @@ def _open_agent(settings: Settings, folder: Path, root: Path, chat: MeteredChat 
         from stitchcuda.engineers.agents.command_agent import CommandAgent
         from stitchcuda.engineers.agents.workbench import Workbench
 
-        return CommandAgent(read_agent_command(settings, root), Workbench(folder / "workbench"), folder)
+        return CommandAgent(read_agent_command(settings, root), Workbench(folder / "workbench", own=True), folder)
     raise BadInput(f"--model {settings.model!r} is not known")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,19 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelCallLimitMiddleware, hook_config
 from langchain.agents.middleware.model_call_limit import ModelCallLimitExceededError
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment
 from stitchcuda.engineers.agents.agent_files import AgentFiles
-from stitchcuda.engineers.agents.metered_model import PROBLEM, MeteredModel
+from stitchcuda.engineers.agents.metered_model import BROKEN, PROBLEM, MeteredModel
 from stitchcuda.engineers.agents.react_tools import AgentEnded, ReactTools
 from stitchcuda.engineers.agents.tools import AgentTools, attempts_left
 from stitchcuda.engineers.attempt_history import describe_attempt
@@ -95,7 +97,7 @@ class ReactAgent:
             model = MeteredModel(chat=self._chat, about=self._about, admit=self._go_on, room=self._room)
             limit: AgentMiddleware[Any, None, Any] = ModelCallLimitMiddleware(thread_limit=self._turns, exit_behavior="error")
             saver = _NewestOnly(connection, serde=JsonPlusSerializer())
-            graph = create_agent(model, self._tools.all(), checkpointer=saver, middleware=[limit, _Reminder()])
+            graph = create_agent(model, self._tools.all(), checkpointer=saver, middleware=[limit, _Reminder(), _Unreadable()])
             config: RunnableConfig = {
                 "configurable": {"thread_id": self._folder.name}, "max_concurrency": 1,  # calls of a turn in their order
                 "recursion_limit": _STEPS * (self._turns + 1),
@@ -148,6 +150,19 @@ class _Reminder(AgentMiddleware):
             return None
         again = f"Your reply could not be used. {problem} Call a tool; call `finish` if nothing more is worth trying."
         return {"messages": [HumanMessage(again)], "jump_to": "model"}
+
+
+class _Unreadable(AgentMiddleware):
+    """Answers a call whose arguments were no JSON, without the tool."""
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        call = request.tool_call
+        if BROKEN not in call["args"]:
+            return handler(request)
+        told = f"It was not called: its arguments were no JSON ({call['args'][BROKEN]}). Call it again."
+        return ToolMessage(told, tool_call_id=call["id"], name=call["name"], status="error")
 
 
 def _idle(messages: Sequence[Any]) -> int:

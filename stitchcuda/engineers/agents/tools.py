@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stitchcuda.compiler.printing.manifest import manifest_with_task, with_digests
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files, Looked
-from stitchcuda.engineers.diagnosis import describe_evidence, describe_strictness
+from stitchcuda.engineers.diagnosis import describe_evidence, describe_strictness, strict_reasons
 from stitchcuda.errors import StitchError
+from stitchcuda.sandbox.foreign_text import plain
 from stitchcuda.state import Attempt, CheckResult
+
+log = logging.getLogger(__name__)
 
 Code = Literal[0, 1, 2]
 """As exit codes: 0 accepted, or what was asked for; 1 refused; 2 it cannot be done."""
@@ -33,6 +37,8 @@ FILE_NAME = re.compile(r"model_new\.py|kernels(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}
 MOST_CHARACTERS = 1_000_000                # of a draft's files together
 _SHOWN = 160                               # characters of a note in a list
 NOTE = 2_000                               # characters of a note that are kept
+ENDED_BY_AGENT = "the agent ended the session"
+KNOWN = "(These are the files of the last submission: they were not judged again.)"
 _POLL_S = 0.25
 
 RecordCall = Callable[[dict[str, Any]], None]
@@ -58,7 +64,8 @@ class AgentTools:
         self._round = 0                    # how many assignments there were
         self._draft: Draft | None = None   # handed in, not yet taken by the graph
         self._ended: ToolAnswer | None = None  # what came of the session; no more drafts are taken
-        self._submitted = ""               # digest of the files that were handed in last
+        self._judged: Assignment | None = None  # the one whose draft is being judged
+        self._submitted = ""               # digest of the files that were handed in last, by this process
         self.last_call = time.monotonic()  # when a tool was last called, or answered
 
     # The graph's side
@@ -74,7 +81,8 @@ class AgentTools:
                 self._changed.wait(_POLL_S)
                 if self._draft is None and (why := gone()):
                     self._draft = Draft(files={}, exhausted=why)
-            draft, self._draft, self._assignment = self._draft, None, None
+            draft, self._draft = self._draft, None
+            self._judged, self._assignment = assignment, None
             return draft
 
     def end(self, text: str, code: Code) -> None:
@@ -84,14 +92,22 @@ class AgentTools:
             self._ended = ToolAnswer(code, text, ended=True)
             self._changed.notify_all()
 
+    def result(self) -> str:
+        """Returns what came of the session; "" while it goes on, and where it was interrupted."""
+        with self._changed:
+            return self._ended.text if self._ended is not None and self._ended.code != 2 else ""
+
     # The agent's side
 
     def status(self) -> ToolAnswer:
-        """What the session has so far: attempts, the best program, what is left to use."""
+        """What the session has so far: attempts, the best program, what is left to use. It waits for no verdict."""
         with self._changed:
-            ended = self._ended
+            ended, given, judged = self._ended, self._assignment, self._judged
         if ended is not None:
             return self._told("status", {}, {}, ToolAnswer(0, ended.text, ended=True), 0.0)
+        if given is None and judged is not None:
+            text = f"A program is being judged now. Before it: {describe_status(judged)}"
+            return self._told("status", {}, {}, ToolAnswer(0, text), 0.0)
         return self._call("status", {}, lambda given: ToolAnswer(0, describe_status(given)))
 
     def check(self, files: Files) -> ToolAnswer:
@@ -114,38 +130,47 @@ class AgentTools:
 
     def docs(self, query: str) -> ToolAnswer:
         """Searches the documentation for a name, skeleton:NAME, or words."""
-        return self._call("docs", {"query": query}, lambda given: ToolAnswer(0, _look_of(given).docs(query)))
+
+        def search(given: Assignment) -> ToolAnswer:
+            found = _look_of(given).docs(query)
+            return ToolAnswer(0 if found.ok else 1, found.text)
+
+        return self._call("docs", {"query": query}, search)
 
     def submit(self, files: Files, note: str = "") -> ToolAnswer:
         """Hands a program in as the session's next attempt, and waits until it was judged. The files that were handed in last
-        are not judged twice: a call that was cut off can be made again."""
-        if wrong := refuse_files(files):
+        are not judged twice, also if another process took them: a call that was cut off can be made again."""
+        if wrong := refuse_words(note=note) or refuse_files(files):
             return self._told("submit", {"note": note}, files, ToolAnswer(2, wrong), 0.0)
         started = self.last_call = time.monotonic()
 
         def hand_in(given: Assignment) -> Draft:
-            return Draft(files=whole_program(given, files), note=" ".join(note.split())[:NOTE])
+            return Draft(files=whole_program(given, files), note=_note(note))
 
-        answer = self._exchange(hand_in, _digest(json.dumps(files, sort_keys=True)))
+        answer = self._exchange(hand_in, files)
         return self._told("submit", {"note": note}, files, answer, time.monotonic() - started)
 
     def finish(self, note: str = "") -> ToolAnswer:
         """Says that nothing more is to come: the session's program gets its last check. Waits for that."""
+        if wrong := refuse_words(note=note):
+            return self._told("finish", {"note": note}, {}, ToolAnswer(2, wrong), 0.0)
         started = self.last_call = time.monotonic()
-        why = "the agent is done" + (f": {' '.join(note.split())[:NOTE]}" if note.strip() else "")
+        why = ENDED_BY_AGENT + (f": {_note(note)}" if note.strip() else "")
         answer = self._exchange(lambda given: Draft(files={}, exhausted=why))
         return self._told("finish", {"note": note}, {}, answer, time.monotonic() - started)
 
-    def _exchange(self, hand_in: Callable[[Assignment], Draft], digest: str = "") -> ToolAnswer:
-        """Waits for an open assignment, hands a draft in, and waits for the next assignment or the session's end. `digest`: of
-        its files; where they are those of the last one, its verdict is returned again."""
+    def _exchange(self, hand_in: Callable[[Assignment], Draft], files: Files | None = None) -> ToolAnswer:
+        """Waits for an open assignment, hands a draft in, and waits for the next assignment or the session's end. Where `files`
+        are those of the last attempt, its verdict is returned again."""
+        digest = _digest(json.dumps(files, sort_keys=True)) if files else ""
         with self._changed:
             again = bool(digest) and digest == self._submitted
             self._changed.wait_for(lambda: self._ended or (self._assignment is not None and self._draft is None))
             if self._assignment is None:
                 return self._ended if again and self._ended else _too_late(self._ended)
-            if again:
-                return describe_verdict(self._assignment)
+            if files and was_submitted_last(self._assignment, files):
+                known = describe_verdict(self._assignment)
+                return ToolAnswer(known.code, f"{known.text}\n{KNOWN}")
             self._submitted = digest or self._submitted
             made = self._round
             self._draft = hand_in(self._assignment)
@@ -157,7 +182,7 @@ class AgentTools:
         self, tool: str, arguments: dict[str, Any], files: Files, look: Callable[[Assignment, Files], Looked]
     ) -> ToolAnswer:
         if wrong := refuse_files(files):
-            return self._told(tool, arguments, files, ToolAnswer(2, wrong), 0.0)
+            return self._told(tool, arguments, files, ToolAnswer(2, wrong), 0.0)  # words are looked at in `_call`
 
         def looked(given: Assignment) -> ToolAnswer:
             found = look(given, whole_program(given, files))
@@ -169,6 +194,8 @@ class AgentTools:
         self, tool: str, arguments: dict[str, Any], carry_out: Callable[[Assignment], ToolAnswer], files: Files | None = None
     ) -> ToolAnswer:
         """Carries a tool out with the open assignment; waits for one while a draft is judged."""
+        if wrong := refuse_words(**arguments):
+            return self._told(tool, arguments, files or {}, ToolAnswer(2, wrong), 0.0)
         started = self.last_call = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: self._ended or self._assignment is not None)
@@ -184,8 +211,15 @@ class AgentTools:
 
     def _told(self, tool: str, arguments: dict[str, Any], files: Files, answer: ToolAnswer, seconds: float) -> ToolAnswer:
         self.last_call = time.monotonic()
-        shown = arguments | ({"files": {path: _digest(text) for path, text in files.items()}} if files else {})
-        self._record({"tool": tool, "arguments": shown, "code": answer.code, "text": answer.text, "seconds": round(seconds, 3)})
+        answer = replace(answer, text=plain(answer.text))  # a program's output may be in it
+        shown: dict[str, Any] = {name: plain(word) for name, word in arguments.items()}
+        if files:
+            shown["files"] = {plain(path): _digest(text) for path, text in files.items()}
+        call = {"tool": tool, "arguments": shown, "code": answer.code, "text": answer.text, "seconds": round(seconds, 3)}
+        try:
+            self._record(call)
+        except OSError as error:
+            log.warning("a call of %s is not recorded: %s", tool, error)
         return answer
 
 
@@ -215,13 +249,27 @@ def refuse_files(files: Mapping[str, str | bytes]) -> str:
     return ""
 
 
+def refuse_words(**words: str) -> str:
+    """Returns why the words of a call cannot be taken, in one sentence; "" if they can."""
+    wrong = next((name for name, word in words.items() if not _is_utf8(word)), None)
+    return f"The {wrong} is no text in UTF-8: write it in UTF-8." if wrong else ""
+
+
+def was_submitted_last(assignment: Assignment, files: Mapping[str, str | bytes]) -> bool:
+    """Returns whether these files are those of the last attempt, by the ledger."""
+    if assignment.submitted is None:
+        return False
+    judged = {path: held for path, held in assignment.submitted.items() if FILE_NAME.fullmatch(path)}
+    return judged == {**files, "model_new.py": with_digests(str(files["model_new.py"]), files)}
+
+
 def describe_verdict(assignment: Assignment) -> ToolAnswer:
     """Returns what became of the attempt before `assignment`: kept, correct but not kept, or refused, with the evidence."""
     if not assignment.brief.history:
         return ToolAnswer(1, "It was not judged.")
     attempt = assignment.brief.history[-1]
     evidence = assignment.evidences[-1] if assignment.evidences else None
-    lines = [_verdict(attempt)]
+    lines = [_verdict(attempt, _unmet(assignment, evidence.check if evidence else None))]
     if evidence is not None:
         skipped = {name: None for name in ("system", "kernels") if getattr(evidence, name) and getattr(evidence, name).skipped}
         strictness = describe_strictness(assignment.brief.settings, evidence.check) if evidence.check else ""
@@ -258,7 +306,9 @@ def describe_status(assignment: Assignment) -> str:
         best = f"{brief.speedup:.2f}x over eager, {brief.program_ms:.4g} ms a call"
     else:
         best = "right; nothing was timed" if brief.kept else "the reference, without own kernels"
-    present = f", predicted {brief.present.ms:.4g} of {brief.baseline.predicted_ms:.4g} ms" if brief.present else ""
+    present = ""
+    if brief.present:
+        present = f", predicted {brief.present.ms:.4g} ms a call (eager: predicted {brief.baseline.predicted_ms:.4g} ms)"
     return f"The session's program: {best}{present}. Attempts: {mine} made, {left} left."
 
 
@@ -271,11 +321,30 @@ def attempts_left(brief: Brief) -> int:
     return max(brief.settings.max_attempts - own_attempts(brief), 0)
 
 
-def _verdict(attempt: Attempt) -> str:
+def _verdict(attempt: Attempt, unmet: str) -> str:
     why = (attempt.diagnosis or attempt.route_reason).rstrip(".")
-    if attempt.kept:
-        return f"KEPT: it is the session's program now ({attempt.route_reason})."
-    return f"{'CORRECT, BUT NOT KEPT' if attempt.correct else 'REFUSED'}: {why}."
+    refused = f" The last check will refuse it as it is: {unmet.rstrip('.')}." if unmet else ""
+    if not attempt.kept:
+        return f"{'CORRECT, BUT NOT KEPT' if attempt.correct else 'REFUSED'}: {why}.{refused}"
+    untimed = "" if attempt.saving_ms is not None else "; nothing is timed here, so one that is no faster is kept too"
+    kept = f"it is right, and the session's program now{untimed} ({attempt.route_reason})"
+    return f"KEPT, BUT NOT ACCEPTED AS IT IS: {kept}.{refused}" if unmet else f"KEPT: {kept}."
+
+
+def _unmet(assignment: Assignment, check: CheckResult | None) -> str:
+    """Returns why the last check will refuse the last attempt's program by its policy; "" if that is not certain."""
+    if check is None or not check.ok:
+        return ""
+    if reasons := strict_reasons(assignment.brief.settings, check):
+        return "; ".join(reasons)
+    manifest = json.loads((assignment.submitted or {}).get("program.json", "{}"))
+    if check.launches or check.own_share or manifest.get("host"):
+        return ""
+    return f"policy {assignment.brief.settings.policy}: no kernel of its own runs, and it declares no host-side task"
+
+
+def _note(note: str) -> str:
+    return " ".join(plain(note).split())[:NOTE]
 
 
 def _too_late(ended: ToolAnswer | None) -> ToolAnswer:

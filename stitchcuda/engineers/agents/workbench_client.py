@@ -5,18 +5,22 @@ It sends the program's files over the socket beside it and prints the answer. It
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 USAGE = {
     "check": "./check", "bench": "./bench [KERNEL]", "profile": "./profile [WORD]", "docs": "./docs QUERY",
     "submit": "./submit [-m NOTE] [--done]", "status": "./status",
 }  # fmt: skip
 SUFFIXES = (".py", ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp")  # of a program's files; others are left where they are
-HERE = Path(__file__).resolve().parent     # .stitchcuda, in the workbench
+MOST_END = 65_536                          # bytes of the text on a session that has ended
+HERE = Path(__file__).resolve().parent     # .workbench, in the workbench
 
 
 def main(tool: str, words: list[str]) -> int:
@@ -52,28 +56,50 @@ def read_program(folder: Path) -> dict[str, str]:
 
 
 def ask(request: dict[str, object]) -> int:
-    """Sends a request and prints the answer. The folder's path may be longer than a socket's may be, so it is entered."""
-    os.chdir(HERE)
+    """Sends a request and prints the answer."""
+    again = "`stitchcuda agent workbench` makes it go on"
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect("socket")
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            with connection.makefile("rb") as lines:
-                for line in lines:
-                    answer = json.loads(line)
-                    if "code" in answer:
-                        return say(int(answer["code"]), str(answer["text"]))
+        answer = exchange(request)
     except (OSError, ValueError) as error:
-        return say(2, f"Nobody serves this workbench now ({error}): `stitchcuda agent workbench` makes it go on.")
-    return say(2, "The session stopped before it answered: `stitchcuda agent workbench` makes it go on. Then call this again.")
+        told = f"Nobody serves this workbench now ({error}): {again}."
+    else:
+        if answer is not None:
+            return say(int(answer["code"]), str(answer["text"]))
+        told = f"The session stopped before it answered: {again}. Then call this again."
+    if ended := read_end():
+        return say(0 if request["tool"] == "status" else 2, ended)
+    return say(2, told)
+
+
+def exchange(request: dict[str, object]) -> dict[str, Any] | None:
+    """Returns the session's answer; None if the connection ends without one. The folder's path may be longer than a socket's
+    may be, so it is entered."""
+    os.chdir(HERE)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect("socket")
+        with suppress(BrokenPipeError, ConnectionResetError):  # a busy session answers before it has read all
+            connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as lines:
+            return next((answer for answer in map(json.loads, lines) if "code" in answer), None)
+
+
+def read_end() -> str:
+    """Returns what came of the session, if it has ended."""
+    end = HERE / "ended"
+    return end.read_bytes()[:MOST_END].decode("utf-8", "replace") if end.is_file() else ""
 
 
 def say(code: int, text: str) -> int:
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:                # whoever reads has read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # whatever the terminal's encoding is
     try:
         raise SystemExit(main(sys.argv[1], sys.argv[2:]))
     except KeyboardInterrupt:

@@ -3,7 +3,8 @@
     {"tool": "check", "files": {"model_new.py": "…"}}  →  {"code": 1, "text": "…", "ended": false}
 
 Whoever may enter the folder may ask. A request holds all that is judged: no file of the folder is read. Garbage, and more
-requests at once than AT_ONCE, get an answer with code 2. If the socket is removed or replaced, it is made anew.
+requests at once than AT_ONCE, get an answer with code 2; so does a defect, and no request ends the session. If the socket or
+commands are removed or replaced, they are made anew.
 Where to look next: `engineers/agents/tools.py` (what is called), `engineers/agents/workbench_client.py` (who asks).
 """
 
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.engineers.agents.tools import MOST_CHARACTERS, AgentTools, ToolAnswer
-from stitchcuda.engineers.agents.workbench_folder import HIDDEN, opened
+from stitchcuda.engineers.agents.workbench_folder import HIDDEN, make_folder, opened, write_commands
+from stitchcuda.sandbox.removal import clear
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +32,10 @@ _LOOK_S = 1.0                              # how often it looks whether its sock
 
 
 class WorkbenchServer:
-    """Serves `tools` at `folder`/.stitchcuda/socket from construction until `close`. Raises OSError if it cannot."""
+    """Serves `tools` at `folder`/.workbench/socket from construction until `close`. Raises OSError if it cannot."""
 
-    def __init__(self, folder: Path, tools: AgentTools) -> None:
-        self._folder, self._tools = folder, tools
+    def __init__(self, folder: Path, tools: AgentTools, *, profiles: bool) -> None:
+        self._folder, self._tools, self._profiles = folder, tools, profiles
         self._room = threading.BoundedSemaphore(AT_ONCE)
         self._closed = threading.Event()
         self._listener, self._inode = _listen(folder)
@@ -72,6 +74,7 @@ class WorkbenchServer:
             return
         self._listener.close()
         self._listener, self._inode = listener, inode
+        self._put_commands_back()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
@@ -85,6 +88,7 @@ class WorkbenchServer:
                 finally:
                     self._room.release()
                 connection.settimeout(_REQUEST_S)
+                self._put_commands_back()
                 _send(connection, answer)
             except OSError as error:
                 log.info("a command of the workbench went away: %s", error)
@@ -95,9 +99,21 @@ class WorkbenchServer:
         if len(line) > _MOST_BYTES:
             return ToolAnswer(2, f"The request is too long: a program has at most {MOST_CHARACTERS:,} characters.")
         try:
-            return call_tool(self._tools, json.loads(line))
+            request = json.loads(line)
         except (ValueError, RecursionError):
             return ToolAnswer(2, "The request is not valid JSON.")
+        try:
+            return call_tool(self._tools, request)
+        except Exception as error:         # the session goes on, and whoever asked is answered
+            log.exception("a command of the workbench failed")
+            return ToolAnswer(2, f"It cannot be done, by a defect of StitchCUDA ({type(error).__name__}); the session goes on.")
+
+    def _put_commands_back(self) -> None:
+        try:
+            with opened(self._folder) as place:
+                write_commands(place, self._profiles, missing=True)
+        except OSError as error:
+            log.warning("the workbench's commands: %s", error)
 
 
 def call_tool(tools: AgentTools, request: Any) -> ToolAnswer:
@@ -126,12 +142,13 @@ def call_tool(tools: AgentTools, request: Any) -> ToolAnswer:
 def _listen(folder: Path) -> tuple[socket.socket, int]:
     """Listens at the folder's socket, and returns its inode too. A path may be longer than a socket's address: the address goes
     by way of the open folder."""
-    (folder / HIDDEN).mkdir(exist_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
-        with opened(folder / HIDDEN) as hidden:
-            (hidden / "socket").unlink(missing_ok=True)
-            listener.bind(str(hidden / "socket"))
+        with opened(folder) as place:
+            make_folder(place / HIDDEN)
+            with opened(place / HIDDEN) as hidden:
+                clear(hidden / "socket")
+                listener.bind(str(hidden / "socket"))
         listener.listen(AT_ONCE)
     except OSError:
         listener.close()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stitchcuda.errors import StitchError
+from stitchcuda.sandbox.foreign_text import plain
 from stitchcuda.state import Record
 from stitchcuda.tools.device.probe_command import run_probe
 
@@ -31,7 +32,7 @@ class Check(Record):
 def output_of(*command: str | Path, seconds: float = 20.0) -> tuple[bool, str]:
     """Runs a command. Returns whether it succeeded, and its output; or, if it does not end or start, the reason."""
     answer = run_probe(*command, seconds=seconds)
-    return answer.ok, answer.text
+    return answer.ok, plain(answer.text)
 
 
 def run_check(name: str, check: Callable[[], Check | list[Check]]) -> list[Check]:

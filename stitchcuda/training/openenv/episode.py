@@ -136,7 +136,7 @@ class ProgramEpisode:
         Args:
             query: A name such as cublasLtMatmul or skeleton:tiled_product, or words.
         """
-        return search_for_coder(query, "")
+        return search_for_coder(query, "").text
 
     @_tool
     def submit(self) -> str:

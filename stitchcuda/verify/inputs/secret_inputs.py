@@ -530,7 +530,7 @@ def _draw(
             secret_inputs.beyond = False
             secret_inputs.remark(f"limited: only values like those of get_inputs() were tried: for others, {error}")
         else:
-            secret_inputs.remark(f"{describe(variants[0])} were not tried: the reference does not stand them ({error})")
+            secret_inputs.remark(f"{describe(variants[0])} were not tried: the reference is of no use on them ({error})")
             variants = variants[1:]
         return _draw(ask, secret_inputs, variants, seed, sizes, draw_seed, optional=optional) if variants else None
     for note in drawn.skipped:

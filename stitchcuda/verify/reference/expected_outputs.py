@@ -171,7 +171,7 @@ class ExpectedOutputs:
                 skipped += self._describe_open(variant)
                 return variant, *made
             if not (variants.is_rare(variant) or variant.endswith(variants.BEYOND)):
-                skipped.append(f"{variants.describe(variant)} were not tried: the reference does not stand them ({made})")
+                skipped.append(f"{variants.describe(variant)} were not tried: the reference is of no use on them ({made})")
         if request.optional:
             return None
         with self.explained(*given):

@@ -149,3 +149,16 @@ def test_a_workspace_is_not_read_however_it_is_named(tmp_path: Path, monkeypatch
     for place in (project, root, root / "sessions" / "other"):
         with pytest.raises(BadInput, match="where sessions are kept"):
             read_agent_command(settings(f"agent:{script}", read=str(place)), root)
+
+
+def test_a_file_that_is_not_executable_is_named_so(tmp_path: Path) -> None:
+    (tmp_path / "agent.sh").write_text("#!/bin/sh\n")
+    with pytest.raises(Unavailable, match=r"agent.sh is not executable: chmod \+x it"):
+        read(settings(f"agent:{tmp_path / 'agent.sh'}"))
+
+
+@pytest.mark.parametrize("model", ["agent:claude", "workbench:bench"])
+def test_an_address_is_for_chat_models(model: str) -> None:
+    with pytest.raises(BadInput, match="--base-url is for chat models"):
+        check_models(Settings(model=model, base_url="http://127.0.0.1:1"))
+    check_models(Settings(model="react:openai:x", base_url="http://127.0.0.1:1"))

@@ -50,7 +50,7 @@ def test_an_agent_hands_in_until_it_is_done(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {attempt.engineer for attempt in attempts} == {"agent:python"}
     assert session.outcome().accepted
-    assert session.outcome().stop_reason == "the agent is done"
+    assert session.outcome().stop_reason == "the agent ended the session"
     assert "codes 1 1 0" in (session.folder / TRANSCRIPT).read_text()
 
 
@@ -87,5 +87,5 @@ def test_a_session_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     text = (session.folder / TRANSCRIPT).read_text()
     assert "again False" in text
     assert "again True a wrong" in text
-    assert session.outcome().stop_reason == "the agent is done"
+    assert session.outcome().stop_reason == "the agent ended the session"
     assert [attempt.kept for attempt in session.attempts()] == [True, False, True]

@@ -41,8 +41,8 @@ class Bench:
 
     def start(self, tools: AgentTools, assignment: Assignment) -> None:
         if self._listener is None:
-            (self.folder / ".stitchcuda").mkdir(parents=True)
-            self._listener = listener(self.folder / ".stitchcuda" / "socket")
+            (self.folder / ".workbench").mkdir(parents=True)
+            self._listener = listener(self.folder / ".workbench" / "socket")
             threading.Thread(target=self._serve, args=(self._listener,), daemon=True).start()
 
     def gone(self) -> str:
@@ -173,7 +173,7 @@ def test_it_works_in_its_folder(session: Session, server: str, monkeypatch: pyte
     said["folder"] = [os.getcwd(), sys.argv[2]]
     open("made", "w").write("x"); open(os.environ["HOME"] + "/made", "w"); open(os.environ["TMPDIR"] + "/made", "w")
     with socket.socket(socket.AF_UNIX) as bench:
-        bench.connect(".stitchcuda/socket"); bench.sendall(b"check"); said["socket"] = bench.recv(100).decode()
+        bench.connect(".workbench/socket"); bench.sendall(b"check"); said["socket"] = bench.recv(100).decode()
     url = f"http://{sys.argv[3]}/a?b=c"
     said["direct"] = urllib.request.urlopen(url).read().decode()
     proxies = {"http": os.environ["HTTP_PROXY"]}
@@ -205,7 +205,7 @@ def test_it_works_in_its_folder(session: Session, server: str, monkeypatch: pyte
 
 
 def test_it_reaches_nothing_else(session: Session, server: str, tmp_path: Path) -> None:
-    other = tmp_path / "other" / ".stitchcuda"
+    other = tmp_path / "other" / ".workbench"
     other.mkdir(parents=True)
     (other / "secret").write_text("secret")
     nameless = socket.socket(socket.AF_UNIX)
@@ -337,6 +337,18 @@ def test_excess_ends_it(session: Session, code: str, options: dict[str, float], 
     why = session.run(code, "token-of-excess", **options)
     assert any(text in why for text in expected.split("|")), why
     assert are_gone(processes_with("token-of-excess"))
+
+
+def test_one_that_fills_the_disk_leaves_room_for_the_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_agent, "is_scarce", lambda folder: True)
+    why = session.run("""
+    import os, time
+    for i in range(40):
+        open(os.path.expanduser(f"~/{i}"), "wb").write(bytes(1 << 23))
+    time.sleep(60)
+    """, disk_gb=0.05)
+    assert "or the disk is full" in why
+    assert not any((session.folder / name).exists() for name in ("agent-home", "agent-tmp", "workbench"))
 
 
 def test_a_flood_of_output_is_cut(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

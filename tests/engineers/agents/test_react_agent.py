@@ -53,7 +53,7 @@ def test_three_tasks_with_a_failed_build_and_its_repair(tmp_path: Path) -> None:
     assert {attempt.engineer for attempt in attempts} == {MODEL}
     assert [attempt.note for attempt in attempts] == ["first", "repaired", "bb", "cc"]
     assert session.outcome().accepted
-    assert "the agent is done: nothing more" in notes(session)
+    assert "the agent ended the session: nothing more" in notes(session)
     first, status, _, refused, changed, checked, *_ = answer.results()
     assert first.split() == ["model_new.py", "reference.py"]
     assert "0 made, 30 left" in status
@@ -194,6 +194,19 @@ def test_replies_without_a_call_are_asked_again_then_end_it(tmp_path: Path) -> N
     assert "It called no tool." in again[0]
     assert "no JSON" in again[1]
     assert not (session.folder / "agent" / "y").exists(), "a call that was cut off is not made"
+
+
+def test_a_call_that_cannot_be_read_is_answered_and_the_others_are_made(tmp_path: Path) -> None:
+    answer = Turns([
+        Reply("", calls=(("write_file", '{"path": "x", "te'), write("saves 0.2"), ("finish", "nonsense"), ("status", {}))),
+        turn(submit()), FINISH,
+    ])  # fmt: skip
+    session = run(tmp_path, answer)
+    told = answer.results()
+    assert [attempt.kept for attempt in session.attempts()] == [True], "the other calls of that turn were made"
+    assert sum("arguments were no JSON" in text for text in told) == 2
+    assert any("Attempts: 0 made" in text for text in told)
+    assert not (session.folder / "agent" / "x").exists()
 
 
 def test_a_long_conversation_is_shortened_and_the_task_stays(tmp_path: Path) -> None:

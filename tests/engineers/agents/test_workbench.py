@@ -10,14 +10,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from stitchcuda.engineers.agents.tools import MOST_CHARACTERS
+from stitchcuda.agents.workbench_calls import ask as call_workbench
+from stitchcuda.engineers.agents.tools import MOST_CHARACTERS, ToolAnswer
 from stitchcuda.engineers.agents.workbench_server import AT_ONCE
 from stitchcuda.engineers.prompt_values import POLICIES, PRECISIONS
 from stitchcuda.errors import BadInput
+from stitchcuda.sessions.outcome_text import headline
 from stitchcuda.sessions.replay import replay
-from stitchcuda.state import Policy
+from stitchcuda.state import CheckResult, Policy
 from tests.engineers.agents.working_session import wait_for, working
 from tests.graph.tiny import TinyHands, tiny_session
 
@@ -44,7 +47,10 @@ def test_a_session_with_a_failed_build_a_wrong_draft_and_two_kept_ones(tmp_path:
     assert {attempt.engineer for attempt in attempts} == {"workbench"}
     assert attempts[-1].note == "wider loads"
     assert session.outcome().accepted
-    assert session.outcome().stop_reason == "the agent is done"
+    assert session.outcome().stop_reason == "the agent ended the session"
+    report = (session.folder / "report.md").read_text()
+    assert "- agent-1: measured 0.2 ms (a call takes 0.8 ms); kept after 3 drafts" in report
+    assert "claimed" not in report.split("## Plan tree")[1].split("| attempt |")[0]
     calls = [json.loads(line) for line in (session.folder / "agent.jsonl").read_text().splitlines()]
     assert [call["tool"] for call in calls] == ["status", "submit", "submit", "submit", "submit", "finish"]
 
@@ -170,7 +176,7 @@ def test_forged_results_are_written_anew_and_read_by_nobody(tmp_path: Path) -> N
 
 def test_the_socket_comes_back(tmp_path: Path) -> None:
     with working(tmp_path) as made:
-        place = made.bench / ".stitchcuda/socket"
+        place = made.bench / ".workbench/socket"
         place.unlink()
         place.mkdir()
         (place / "x").write_text("")
@@ -203,6 +209,121 @@ def test_more_commands_at_once_than_are_served(tmp_path: Path) -> None:
         for connection in idle:
             connection.close()
         wait_for(lambda: made.call("status")[0] == 0)
+
+
+def test_words_that_are_no_text_are_refused_and_end_nothing(tmp_path: Path) -> None:
+    word = os.fsdecode(b"caf\xe9")
+    with working(tmp_path) as made:
+        made.write("a saves 0.2")
+        for command in (("submit", "-m", word), ("docs", word), ("bench", word), ("submit", "-m", word, "--done")):
+            code, text = made.call(*command)
+            assert (code, "is no text in UTF-8" in text) == (2, True), (command, text)
+        strange = b'{"tool": "submit", "files": {"model_new.py": "", "\\ud800": ""}}\n'
+        assert "no file of a program" in ask(made.bench, strange)["text"]
+        assert made.call("docs", "skeleton:nope")[0] == 1
+        assert made.call("submit", "-m", "café")[0] == 0
+
+
+def test_a_tool_that_fails_is_no_bad_request_and_ends_nothing(tmp_path: Path) -> None:
+    with working(tmp_path) as made:
+        def fail(tool: str) -> None:
+            raise ValueError("what the tool says")
+
+        made.write("a saves 0.2")
+        made.hands.before = fail
+        code, text = made.call("check")
+        assert (code, "JSON" in text, "a defect of StitchCUDA (ValueError)" in text) == (2, False, True)
+        made.hands.before = lambda tool: None
+        assert made.call("check")[0] == 0
+
+
+def test_control_characters_reach_no_terminal(tmp_path: Path) -> None:
+    def fail(tool: str) -> None:
+        raise BadInput("\x1b[31mred\x1b[0m")
+
+    with working(tmp_path) as made:
+        assert made.submit("a saves 0.2", "-m", "\x1b[31mRED\x1b[0m \x07\u202e")[0] == 0
+        assert "\x1b" not in (made.bench / "TASK.md").read_text()
+        made.hands.before = fail
+        assert made.call("check") == (2, "It cannot be done: red\n")
+        made.hands.before = lambda tool: None
+        made.call("submit", "--done")
+        assert [attempt.note for attempt in made.ends().attempts()] == ["RED ␇⟨U+202E⟩"]
+
+
+@pytest.mark.parametrize(("policy", "figures", "said"), [
+    ("strict", {"framework_share": 1.0}, "policy strict: 100% of the work is in framework operators"),
+    ("stitched", {"own_share": 0.0}, "policy stitched: no kernel of its own runs"),
+])  # fmt: skip
+def test_a_program_that_the_last_check_will_refuse_is_named(
+    tmp_path: Path, policy: Policy, figures: dict[str, float], said: str
+) -> None:
+    class Hands(TinyHands):
+        def check(self, program: Path, seeds: int) -> CheckResult:
+            return super().check(program, seeds).model_copy(update=figures)
+
+    with working(tmp_path, policy=policy, hands=Hands()) as made:
+        code, text = made.submit("a saves 0.2")
+        first = text.splitlines()[0]
+        assert code == 0
+        assert first.startswith("KEPT, BUT NOT ACCEPTED AS IT IS: ")
+        assert f"The last check will refuse it as it is: {said}" in first
+        code, text = made.call("submit", "--done")
+        first = text.splitlines()[0]
+        assert code == 1
+        assert first.startswith("NOT ACCEPTED: the program of attempt ")
+        assert " is given up: policy" in first
+
+
+def test_a_session_without_a_program_says_so_at_its_end_and_ever_after(tmp_path: Path) -> None:
+    with working(tmp_path) as made:
+        code, text = made.call("submit", "--done")
+        assert (code, text.splitlines()[0]) == (
+            1, "NOT ACCEPTED: no program was kept. The session has ended: the agent ended the session."
+        )  # fmt: skip
+        ended = headline(made.ends().outcome())
+        assert ended == (
+            "ended without an accepted program after 0 attempts; 1 of 1 planned task finished (the agent ended the session)"
+        )
+        made.write("a saves 0.2")
+        assert made.call("status") == (0, text)
+        assert made.call("check") == (2, text)
+        for tool in ("status", "check"):
+            answer = anyio.run(call_workbench, made.bench, {"tool": tool})
+            assert answer == ToolAnswer(0 if tool == "status" else 2, text.rstrip("\n"), ended=True)
+
+
+def test_a_status_waits_for_no_verdict_and_a_reader_may_go_away(tmp_path: Path) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def hold(tool: str) -> None:
+        held.set()
+        go.wait(20)
+
+    with working(tmp_path) as made:
+        made.write("a wrong")
+        made.hands.before = hold
+        waiting = threading.Thread(target=made.call, args=("submit",))
+        waiting.start()
+        assert held.wait(20)
+        code, text = made.call("status")
+        assert (code, text.startswith("A program is being judged now.")) == (0, True)
+        go.set()
+        waiting.join()
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run([made.bench / "submit"], stdout=writing, stderr=subprocess.PIPE)
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_busy_session_says_so_to_a_long_request(tmp_path: Path) -> None:
+    with working(tmp_path) as made:
+        made.write("a" * 900_000)
+        idle = [connect(made.bench) for _ in range(AT_ONCE)]
+        wait_for(lambda: made.call("submit") == (2, f"{AT_ONCE} commands are at work: wait for one of them.\n"))
+        for connection in idle:
+            connection.close()
 
 
 @pytest.mark.parametrize("policy", ["stitched", "strict"])
@@ -240,7 +361,7 @@ def test_an_agent_takes_no_roles_candidates_or_approval(tmp_path: Path) -> None:
 def connect(bench: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(20)
-    connection.connect(str(bench / ".stitchcuda/socket"))
+    connection.connect(str(bench / ".workbench/socket"))
     return connection
 
 

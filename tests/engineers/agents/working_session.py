@@ -26,7 +26,7 @@ class WorkingSession:
 
     def start(self) -> None:
         self._thread.start()
-        wait_for(lambda: self.failure is not None or (self.bench / ".stitchcuda/socket").exists())
+        wait_for(lambda: self.failure is not None or (self.bench / ".workbench/socket").exists())
 
     def _run(self) -> None:
         try:
@@ -58,11 +58,13 @@ class WorkingSession:
 
 
 @contextmanager
-def working(folder: Path, *, timed: bool = False, **settings: Any) -> Iterator[WorkingSession]:
+def working(
+    folder: Path, *, timed: bool = False, hands: TinyHands | None = None, **settings: Any
+) -> Iterator[WorkingSession]:
     """Gives a session whose workbench is ready; ends it afterwards by removing the workbench."""
     bench = folder / "bench"
     session = tiny_session(folder, model=f"workbench:{bench}", from_scratch=True, **settings)
-    made = WorkingSession(session, bench, TinyHands(timed=timed))
+    made = WorkingSession(session, bench, hands or TinyHands(timed=timed))
     made.start()
     try:
         yield made

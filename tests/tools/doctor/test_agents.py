@@ -28,11 +28,11 @@ def test_working_broken_and_hanging_ones(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(agents, "_VERSION_S", 0.5)
     put(tmp_path, "claude", 'test "$*" = --version && echo "2.1.197 (Claude Code)"')
     put(tmp_path, "codex", "echo codex-cli 0.171.0")
-    put(tmp_path, "opencode", "echo cannot find node >&2; exit 1")
+    put(tmp_path, "opencode", "printf '\\033[31mcannot find node\\033[0m\\n' >&2; exit 1")
     put(tmp_path, "gemini", "sleep 20")
     working, *broken = check_agents(PRESETS)
     assert (working.ok, working.detail) == (True, "claude 2.1.197, codex 0.171.0")
     assert [check.name for check in broken] == ["agent: opencode", "agent: gemini"]
-    assert "cannot find node" in broken[0].detail
+    assert broken[0].detail.endswith("tells no version: cannot find node"), "without its colours"
     assert "no answer within 0.5 s" in broken[1].detail
     assert not any(check.ok for check in broken)
