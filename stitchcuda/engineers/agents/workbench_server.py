@@ -11,6 +11,7 @@ Where to look next: `engineers/agents/tools.py` (what is called), `engineers/age
 from __future__ import annotations
 
 import json
+import os
 import logging
 import socket
 import threading
@@ -140,16 +141,18 @@ def call_tool(tools: AgentTools, request: Any) -> ToolAnswer:
 
 
 def _listen(folder: Path) -> tuple[socket.socket, int]:
-    """Listens at the folder's socket, and returns its inode too. A path may be longer than a socket's address: the address goes
-    by way of the open folder."""
+    """Listens at the folder's socket, and returns its inode too. The socket has its name only once it can be reached. A path may
+    be longer than a socket's address: the address goes by way of the open folder."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         with opened(folder) as place:
             make_folder(place / HIDDEN)
             with opened(place / HIDDEN) as hidden:
+                clear(hidden / "socket.new")
+                listener.bind(str(hidden / "socket.new"))
+                listener.listen(AT_ONCE)
                 clear(hidden / "socket")
-                listener.bind(str(hidden / "socket"))
-        listener.listen(AT_ONCE)
+                os.rename(hidden / "socket.new", hidden / "socket")
     except OSError:
         listener.close()
         raise
