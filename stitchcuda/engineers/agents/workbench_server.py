@@ -11,8 +11,8 @@ Where to look next: `engineers/agents/tools.py` (what is called), `engineers/age
 from __future__ import annotations
 
 import json
-import os
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -141,8 +141,8 @@ def call_tool(tools: AgentTools, request: Any) -> ToolAnswer:
 
 
 def _listen(folder: Path) -> tuple[socket.socket, int]:
-    """Listens at the folder's socket, and returns its inode too. The socket has its name only once it can be reached. A path may
-    be longer than a socket's address: the address goes by way of the open folder."""
+    """Listens at the folder's socket, and returns its inode too. The socket has its name only once it can be reached. A path
+    may be longer than a socket's address: the address goes by way of the open folder."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         with opened(folder) as place:
