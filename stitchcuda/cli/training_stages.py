@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
 from stitchcuda.errors import Unavailable
 
 if TYPE_CHECKING:
+    from stitchcuda.training.stages.config import Stage
     from stitchcuda.training.stages.stage_plan import StagePlan
     from stitchcuda.training.stages.stage_run import RunSummary
 
@@ -46,9 +48,7 @@ def sft(
     require_packages()
     from stitchcuda.training.stages.sft import plan_sft, train_sft
 
-    if dry_run:
-        return _show_plan(plan_sft(stage, out), as_json)
-    return _show_summary(train_sft(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+    return _run(stage, out, plan_sft, train_sft, resume=resume, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -65,9 +65,7 @@ def grpo(
     require_packages()
     from stitchcuda.training.stages.grpo import plan_grpo, train_grpo
 
-    if dry_run:
-        return _show_plan(plan_grpo(stage, out), as_json)
-    return _show_summary(train_grpo(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+    return _run(stage, out, plan_grpo, train_grpo, resume=resume, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -83,9 +81,7 @@ def value(
     require_packages()
     from stitchcuda.training.stages.value import plan_value, train_value
 
-    if dry_run:
-        return _show_plan(plan_value(stage, out), as_json)
-    return _show_summary(train_value(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+    return _run(stage, out, plan_value, train_value, resume=resume, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -103,9 +99,17 @@ def ppo(
     require_packages()
     from stitchcuda.training.stages.ppo import plan_ppo, train_ppo
 
+    return _run(stage, out, plan_ppo, train_ppo, resume=resume, dry_run=dry_run, as_json=as_json)
+
+
+def _run(
+    stage: Stage, out: Path, plan: Callable[[Stage, Path], StagePlan], train: Callable[..., RunSummary], *, resume: bool,
+    dry_run: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Prints a stage's plan, or runs it; returns the exit code."""
     if dry_run:
-        return _show_plan(plan_ppo(stage, out), as_json)
-    return _show_summary(train_ppo(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+        return _show_plan(plan(stage, out), as_json)
+    return _show_summary(train(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
 
 
 def require_packages() -> None:

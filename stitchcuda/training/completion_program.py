@@ -32,7 +32,7 @@ _SHOWN = "the program that the prompt shows"
 def program_in(completion: str | Sequence[Mapping[str, Any]], shown: Mapping[str, str] | None = None) -> Program:
     """Returns the program in a completion, which is a text or a list of messages. `shown`: the files of the program that the
     prompt shows, by path; None or empty where it shows none. Raises `Malformed` where blocks do not apply to these."""
-    text = completion if isinstance(completion, str) else str((completion[-1].get("content") if completion else "") or "")
+    text = completion_text(completion)
     try:
         blocks = DraftReply.from_text(text).files
     except Malformed:
@@ -43,6 +43,11 @@ def program_in(completion: str | Sequence[Mapping[str, Any]], shown: Mapping[str
         return _applied(blocks, shown)
     files = {block.name: block.body for block in blocks}
     return files if _MODEL in files else _whole_in(text)
+
+
+def completion_text(completion: str | Sequence[Mapping[str, Any]]) -> str:
+    """Returns the text of a completion: of a list of messages, that of the last one."""
+    return completion if isinstance(completion, str) else str((completion[-1].get("content") if completion else "") or "")
 
 
 def shown_files(column: object) -> dict[str, str]:

@@ -26,7 +26,7 @@ from pydantic import Field
 from stitchcuda.engineers.chat import Chat
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
-from stitchcuda.training.completion_program import Program
+from stitchcuda.training.completion_program import Program, completion_text
 from stitchcuda.training.reward_service.jobs import place
 from stitchcuda.training.reward_service.records import JobAnswer
 from stitchcuda.training.reward_service.trainers import AsksRewards, judge_completion
@@ -102,7 +102,7 @@ class RolloutRewards(StepRewards):
         self.reward, self.client, self.chat = stage.reward, client, chat
 
     async def __call__(self, completions: Sequence[Any], row: Sequence[str], **columns: Any) -> list[float | None]:
-        loop, texts = asyncio.get_running_loop(), [_text(completion) for completion in completions]
+        loop, texts = asyncio.get_running_loop(), [completion_text(completion) for completion in completions]
         with ThreadPoolExecutor(min(len(texts), AT_ONCE)) as threads:
             judged = await asyncio.gather(*(
                 loop.run_in_executor(threads, self._judge, self.rows[name], text)
@@ -185,7 +185,3 @@ def _without_signal(group: Sequence[JudgedRollout]) -> bool:
 def complete_answer(answer: Mapping[str, Any], task: str, schema: str) -> JobAnswer:
     """An answer of the client, which has no id where the service was not reached."""
     return JobAnswer.model_validate({"id": "", "task": task[:80], "reward_schema": schema, **answer})
-
-
-def _text(completion: Any) -> str:
-    return completion if isinstance(completion, str) else str((completion[-1].get("content") if completion else "") or "")
