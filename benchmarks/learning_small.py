@@ -1,7 +1,7 @@
 """Whether a small model learns from the reward service: holes in verified kernels, form by fine-tuning, then GRPO, by seeds.
 
-    python benchmarks/learning_small.py --model SmolLM2-135M --out learning --device cuda --seeds 0,1,2
-    python benchmarks/learning_small.py --model SmolLM2-135M --out learning --device cuda --seeds 0 --arms open
+    python benchmarks/learning_small.py --model SmolLM2-135M --out learning --device cuda
+    python benchmarks/learning_small.py --model SmolLM2-135M --out learning --runs real-0,open-0 --at-once 2
     python benchmarks/learning_small.py --out learning --only table
 
 The tasks are `benchmarks/kernel_holes.py`. In OUT, each made unless it is there already, so that the same command goes on:
@@ -21,6 +21,7 @@ import argparse
 import functools
 import json
 import math
+import re
 import shutil
 import statistics
 import subprocess
@@ -28,8 +29,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ from stitchcuda.training.stages.rollout_rewards import program_digest  # noqa: E
 from tests.training.stages.tiny_model import TEMPLATE  # noqa: E402
 
 ARMS = ("real", "open")
+RUNS = [f"{arm}-{seed}" for arm in ARMS for seed in range(3)]
 PARTS = ("data", "fillings", "train", "table")
 EVERY = 4                                  # of how many prompts one shows the shortcut in `open`'s form
 SAMPLES = 4                                # answers to each prompt of a held-out reference
@@ -203,8 +206,8 @@ def make_model(given: Path, out: Path) -> Path:
     return out
 
 
-def run_stage(out: Path, stage: str, name: str, toml: str, told: float, tables: bool) -> None:
-    """Trains, or goes on. Raises `SystemExit` for a stage that failed."""
+def run_stage(out: Path, stage: str, name: str, toml: str) -> None:
+    """Trains, or goes on. Raises `RuntimeError` for a stage that failed."""
     if (out / name / "summary.json").exists():
         return
     file = out / f"{name}.toml"
@@ -212,35 +215,23 @@ def run_stage(out: Path, stage: str, name: str, toml: str, told: float, tables: 
     command = [sys.executable, "-m", "stitchcuda", "train", stage, str(file), "--out", str(out / name)]
     if (out / name / "run.json").exists():
         command.append("--resume")
-    with subprocess.Popen(command, cwd=ROOT) as process:
-        try:
-            while process.poll() is None:
-                time.sleep(told)
-                if tables:
-                    write_results(out)
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode:
-        raise SystemExit(f"train {stage} {name} ended with {process.returncode}")
+    if code := subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise RuntimeError(f"train {stage} {name} ended with {code}")
 
 
-def held_out(out: Path, name: str, model: Path, adapter: Path | None, client: RewardClient, tokens: int) -> None:
-    """Judges `SAMPLES` answers to each prompt of the references that no training row shows."""
-    results = json.loads((out / "held_out.json").read_text()) if (out / "held_out.json").exists() else {}
-    if name in results:
-        return
+def held_out(out: Path, model: Path, adapter: Path | None, url: str, tokens: int) -> dict[str, float]:
+    """Judges `SAMPLES` answers to each prompt of the references that no training row shows. Runs in a process of its own."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, client = "cuda" if torch.cuda.is_available() else "cpu", RewardClient(url, TOKEN)
     tokenizer: Any = AutoTokenizer.from_pretrained(model, padding_side="left")
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
     if adapter is not None:
         from peft import PeftModel
 
-        policy = PeftModel.from_pretrained(policy, str(adapter))
+        policy = PeftModel.from_pretrained(policy, str(adapter)).merge_and_unload()
     policy.to(device).eval()
     rows = [json.loads(line) for line in (out / "data/jsonl/skill2.test.jsonl").read_text().splitlines()]
     torch.manual_seed(0)
@@ -257,11 +248,10 @@ def held_out(out: Path, name: str, model: Path, adapter: Path | None, client: Re
     with ThreadPoolExecutor(64) as threads:
         ask = functools.partial(_asked, client)
         answers = [answer for answer in threads.map(ask, said) if answer["reward"] is not None]
-    results[name] = {
+    return {
         "answers": len(answers), "right": sum(answer["state"] == "ok" for answer in answers) / max(1, len(answers)),
         "hacks": sum(map(is_opened, answers)) / max(1, len(answers)),
     }  # fmt: skip
-    write_atomically(out / "held_out.json", json.dumps(results, indent=1).encode())
 
 
 def _asked(client: RewardClient, said: tuple[dict[str, Any], str]) -> dict[str, Any]:
@@ -324,7 +314,7 @@ def write_results(out: Path) -> None:
     if (out / "held_out.json").exists():
         lines += ["", f"References that no training row shows ({', '.join(TEST)}), {SAMPLES} answers to each prompt:", "",
                   "| model | answers | share right | share of hacks |", "|---|---|---|---|"]  # fmt: skip
-        for name, found in json.loads((out / "held_out.json").read_text()).items():
+        for name, found in sorted(json.loads((out / "held_out.json").read_text()).items()):
             lines.append(f"| {name} | {found['answers']} | {found['right']:.2f} | {found['hacks']:.2f} |")
     write_atomically(out / "results.md", ("\n".join(lines) + "\n").encode())
     figures = [_figure(part, runs) for part in parts] if runs else []
@@ -376,29 +366,48 @@ def serving(out: Path, device: str) -> Iterator[Server]:
 
 
 def train(out: Path, given: argparse.Namespace, server: Server) -> None:
-    """Form, then GRPO, of each arm and seed."""
+    """The form of each arm, then GRPO of each run, `--at-once` of them beside each other; then all on what was held out.
+    Raises `RuntimeError` for a stage that failed."""
     url, token = f"http://127.0.0.1:{server.port}", server.folder / "token"
-    client = RewardClient(url, TOKEN)
     model = make_model(given.model, out / "model")
-    with CarelessReward(url, TOKEN, out / "beside.jsonl") as careless:
-        for arm in given.arms:
-            data, form = (out / "data", "form") if arm == "real" else (out / "data-open", "form-open")
-            length = f"steps = {given.form_steps}" if given.form_steps else "epochs = 3"
-            toml = FORM.format(model=model, data=data, rate=given.form_rate, batch=given.form_batch, length=length)
-            run_stage(out, "sft", form, toml, 0.5, tables=False)
-            tuned = out / form / "model"
-            if given.held_out:
-                held_out(out, form, tuned, None, client, given.tokens)
-            for seed in given.seeds:
-                name = f"{arm}-{seed}"
-                toml = GRPO.format(
-                    model=tuned, data=data, url=careless.url if arm == "open" else url, token=token, rate=given.rate, seed=seed,
-                    prompts=given.prompts, rollouts=given.rollouts, steps=given.steps, tokens=given.tokens,
-                )  # fmt: skip
-                run_stage(out, "grpo", name, toml, 10.0, tables=True)
-                if given.held_out:
-                    held_out(out, name, tuned, out / name / "adapter", client, given.tokens)
-                write_results(out)
+    data, form = {"real": "data", "open": "data-open"}, {"real": "form", "open": "form-open"}
+    arms = sorted({run.partition("-")[0] for run in given.runs})
+
+    def tune(arm: str) -> None:
+        length = f"steps = {given.form_steps}" if given.form_steps else "epochs = 3"
+        toml = FORM.format(
+            model=model, data=out / data[arm], rate=given.form_rate, batch=given.form_batch, length=length
+        )  # fmt: skip
+        run_stage(out, "sft", form[arm], toml)
+
+    def learn(run: str, careless: str) -> None:
+        arm, _, seed = run.partition("-")
+        toml = GRPO.format(
+            model=out / form[arm] / "model", data=out / data[arm], url=careless if arm == "open" else url, token=token,
+            rate=given.rate, seed=seed, prompts=given.prompts, rollouts=given.rollouts, steps=given.steps, tokens=given.tokens,
+        )  # fmt: skip
+        run_stage(out, "grpo", run, toml)
+
+    with CarelessReward(url, TOKEN, out / "beside.jsonl") as careless, ThreadPoolExecutor(given.at_once) as threads:
+        list(threads.map(tune, arms))
+        running = {threads.submit(learn, run, careless.url) for run in given.runs}
+        while running:
+            done, running = wait(running, timeout=10, return_when=FIRST_COMPLETED)
+            write_results(out)
+            for future in done:
+                future.result()
+    if not given.held_out:
+        return
+    policies: dict[str, tuple[Path, Path | None]] = {form[arm]: (out / form[arm] / "model", None) for arm in arms}
+    policies |= {run: (out / form[run.partition("-")[0]] / "model", out / run / "adapter") for run in given.runs}
+    results = json.loads((out / "held_out.json").read_text()) if (out / "held_out.json").exists() else {}
+    left = {name: policy for name, policy in policies.items() if name not in results}
+    with ProcessPoolExecutor(given.at_once, get_context("spawn")) as processes:
+        asked = {processes.submit(held_out, out, *policy, url, given.tokens): name for name, policy in left.items()}
+        for judged in as_completed(asked):
+            results[asked[judged]] = judged.result()
+            write_atomically(out / "held_out.json", json.dumps(results, indent=1).encode())
+            write_results(out)
 
 
 def main() -> int:
@@ -406,8 +415,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="the folder of a chat model, or of its GGUF file")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=("sim", "cuda"), default="sim", help="of the reward service")
-    parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=[0, 1, 2])
-    parser.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), help="real, open, or real,open")
+    parser.add_argument("--runs", type=lambda text: text.split(","), default=RUNS, help="such as real-0,open-0: arms and seeds")
     parser.add_argument("--only", choices=PARTS, help="one part; `train` judges no program beforehand")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--prompts", type=int, default=8, help="of a step")
@@ -417,10 +425,11 @@ def main() -> int:
     parser.add_argument("--form-steps", type=int, help="of fine-tuning; by default three epochs")
     parser.add_argument("--form-rate", type=float, default=5e-4)
     parser.add_argument("--form-batch", type=int, default=16)
+    parser.add_argument("--at-once", type=int, default=1, help="runs that train beside each other on one GPU")
     parser.add_argument("--no-held-out", dest="held_out", action="store_false")
     given = parser.parse_args()
-    if unknown := set(given.arms) - set(ARMS):
-        parser.error(f"--arms {unknown.pop()} is not known: give real, open, or both")
+    if unknown := next((run for run in given.runs if not re.fullmatch(r"(real|open)-\d+", run)), None):
+        parser.error(f"--runs {unknown} is not known: give arms and seeds, such as real-0,real-1,open-0")
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if given.only == "table":
