@@ -1,9 +1,9 @@
 """Judges programs of many references at once, on one machine with any number of GPUs.
 
 Each program is judged by a `Verifier` of its reference, which has processes of its own: what one program does to them reaches
-no other. Verifiers stay open for further programs of their reference until their place is needed. On a GPU everything runs
-side by side but timing, for which a GPU is taken alone (`tools/device/gpu_lock.py`). A verifier whose judge dies is replaced,
-and the program is judged once more. It knows no session.
+no other. Verifiers stay open for further programs of their reference until their place is needed: to begin with another
+reference costs seconds. On a GPU everything runs side by side but timing, for which a GPU is taken alone
+(`tools/device/gpu_lock.py`). A verifier whose judge dies is replaced, and the program is judged once more. It knows no session.
 Where to look next: `verify/api.py` (one verdict).
 """
 
@@ -20,10 +20,13 @@ from types import TracebackType
 from typing import Unpack
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.tools.build.compilers import free_gib
 from stitchcuda.tools.device import device
 from stitchcuda.verify.api import Verdict, Verifier, VerifierOptions, check_options
 
 _BESIDE_ON_GPU = 3                         # programs at once on a GPU: while one is timed, others are built and checked
+_OPEN_ON_SIMULATOR = 4                     # verifiers that stay open for each that may work; on a GPU they hold its memory
+_SPARE_GIB = 6.0                           # of the machine's memory, below which no more stay open than may work
 _TRIES = 2
 
 
@@ -54,6 +57,7 @@ class VerifierPool:
         cores = len(os.sched_getaffinity(0))
         count = at_once or (_BESIDE_ON_GPU * len(self._gpus) if target == "cuda" else max(1, cores // 2))
         self.at_once = count
+        self.most_open = count * (1 if target == "cuda" else _OPEN_ON_SIMULATOR)
         self._options = options
         self._waiting: deque[_Job] = deque()
         self._running: list[_Job] = []
@@ -158,7 +162,7 @@ class VerifierPool:
             place = next((entry for entry in self._idle if entry[:2] == (job.reference, gpu)), None)
             if place is not None:
                 self._idle.remove(place)
-            while place is None and len(self._idle) + len(self._running) > len(self._threads) and self._idle:
+            while place is None and self._idle and self._are_too_many():
                 unused.append(self._idle.pop(0)[2])
         for verifier in unused:
             verifier.close()
@@ -168,6 +172,11 @@ class VerifierPool:
             if job.cancelled:
                 made.judge.kill()
         return made
+
+    def _are_too_many(self) -> bool:
+        """Whether an idle verifier has to make room for the one that will be made."""
+        count = len(self._idle) + len(self._running)
+        return count > self.most_open or (count > self.at_once and free_gib() < _SPARE_GIB)
 
     def _put_back(self, job: _Job, gpu: str | None, verifier: Verifier, *, keep: bool) -> None:
         """Keeps a verifier for further programs, or closes it."""

@@ -42,6 +42,7 @@ class ScriptedPool:
 
     script: Mapping[str, Sequence[End]] = field(default_factory=dict)
     at_once: int = 4
+    most_open: int = 4
     held: bool = False                     # True: nothing ends until `release`
     judged: list[str] = field(default_factory=list)
     waiting: list[tuple[str, Future[Verdict]]] = field(default_factory=list)

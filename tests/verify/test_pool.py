@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pool")
     (made / "one.py").write_text(programs.REFERENCE)
     (made / "other.py").write_text(programs.REFERENCE.replace("torch.relu", "torch.sigmoid"))
+    (made / "third.py").write_text(programs.REFERENCE + "\n# in a file of its own\n")
     (made / "right.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
     programs.kernel_program(made / "kernel")
     return made
@@ -60,7 +61,12 @@ def test_each_gets_its_own_verdict(pool: VerifierPool, folder: Path) -> None:
         missing.result()
     for wrong in (others[0], others[3]):
         assert "output is wrong" in wrong.result().reasons[0]
-    assert 1 <= len(pool._idle) <= 2
+    wait(others)
+    open_now = {reference.name for reference, _, _ in pool._idle}
+    assert open_now == {"one.py", "other.py"}
+    pool.most_open = 1                     # the next one takes the place of all that are idle
+    assert pool.submit(folder / "kernel", folder / "third.py").result().accepted
+    assert [reference.name for reference, _, _ in pool._idle] == ["third.py"]
 
 
 def test_a_judge_that_dies_is_replaced_once(pool: VerifierPool, folder: Path) -> None:

@@ -38,6 +38,7 @@ class Judging(Protocol):
     """What is needed of a `VerifierPool`."""
 
     at_once: int
+    most_open: int                         # references whose verifiers may stay open
 
     def submit(self, program: Path, reference: Path) -> Future[Verdict]: ...
     def close(self) -> None: ...
@@ -55,7 +56,7 @@ class RewardJobs:
         self.failure: Exception | None = None
         self._store, self._pool, self._rewards, self._target, self._metrics = store, pool, rewards, target, metrics
         self._pause_s = pause_s
-        self._loaded: deque[str] = deque(maxlen=pool.at_once)    # references that the pool judged last
+        self._loaded: deque[str] = deque(maxlen=pool.most_open)  # references that the pool judged last
         self._at_work = 0
         self._closed = False
         self._change = threading.Condition()

@@ -116,7 +116,12 @@ def run_stage(
 def run_trainer(
     make: Callable[[], Any], stage: TrainingStage, folder: StageRun, callback: StageCallback, done: int, steps: int
 ) -> RunSummary:
-    """Trains from update `done` on and writes the result. Raises `BadInput`, `Unavailable`."""
+    """Trains from update `done` on and writes the result. Raises `BadInput`, `Unavailable`.
+
+    cuDNN's attention is left out: its gradients become NaN for some padded rows in bfloat16, see
+    https://github.com/huggingface/trl/issues/7181.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
