@@ -68,8 +68,9 @@ class BuiltinEngineer:
         replayed = replay is not None or CUDA_GRAPH in brief.kept
         tasks, left_out = _region_tasks(brief, cost.graph_ms if replayed else cost.program_ms)
         another_graph = _rewrite_task(brief, cost.graph_ms if replayed else cost.program_ms)
+        saved = max(another_graph.predicted_ms if another_graph else 0.0, sum(task.predicted_ms for task in tasks))
+        saved += replay.predicted_ms if replay else 0.0  # another graph has kernels for the same regions
         tasks = [*filter(None, (replay, another_graph)), *tasks]
-        saved = sum(task.predicted_ms for task in tasks)
         libraries = sum(region.kind == "library" for region in brief.regions)
         summary = (
             f"{counted(len(tasks), 'task')}, predicted to save {saved:.3f} of {brief.baseline.predicted_ms:.3f} ms; "
