@@ -50,7 +50,7 @@ def evaluate(
     top_p: Annotated[float, typer.Option("--top-p", min=0.001, max=1)] = 1.0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="0: no limit.")] = 0,
     max_completion: Annotated[int, typer.Option("--max-completion", min=1, help="Most tokens of an answer.")] = 4096,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Answers to one problem that are written at once.")] = 4,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Answers that are written at once.")] = 16,
     judge: Annotated[str | None, typer.Option("--judge", help="The rubric's chat model, such as openai:NAME.")] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="The judge's OpenAI-compatible server.")] = None,
     device: Device = "auto",

@@ -35,7 +35,7 @@ class AnswerSampling(Record):
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)            # 0: no limit
     max_completion: int = Field(ge=1)      # tokens
-    batch: int = Field(ge=1)               # answers to one problem that are written at once; they share a generator
+    batch: int = Field(ge=1)               # answers that are written at once; they share a generator
 
 
 class WrittenAnswer(Record):

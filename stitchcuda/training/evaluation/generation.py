@@ -1,8 +1,8 @@
 """Writes a checkpoint's answers with transformers, in this process, on one GPU or on the CPU.
 
-Imported when an evaluation runs. A batch is of one problem, and its generator is set by the problem and the batch's first seed;
-all answers of a batch are kept together, so a killed run repeats the batch that it was at and no other. Nothing is cut: a
-prompt that leaves no room for an answer raises `BadInput` before anything is written. It judges nothing.
+Imported when an evaluation runs. A batch has answers to problems whose prompts are about as long, and its generator is set by
+what is in it; all its answers are kept together, so a killed run repeats the batch that it was at and no other. Nothing is cut:
+a prompt that leaves no room for an answer raises `BadInput` before anything is written. It judges nothing.
 Where to look next: `training/stages/training.py` (loads weights), `training/evaluation/evaluation_folder.py` (keeps answers).
 """
 
@@ -28,7 +28,10 @@ from stitchcuda.training.evaluation.evaluation_folder import (
 )  # fmt: skip
 from stitchcuda.training.evaluation.evaluation_problems import EvaluationProblem
 from stitchcuda.training.evaluation.model_checkpoint import ModelCheckpoint
-from stitchcuda.training.stages.training import load_tokenizer, load_weights, weights_digest
+from stitchcuda.training.stages.training import load_tokenizer, load_weights, tokens_of, weights_digest
+
+_Asked = tuple[EvaluationProblem, int]
+"""A problem and the seed of an answer to it."""
 
 
 def identify(checkpoint: ModelCheckpoint) -> str:
@@ -45,7 +48,7 @@ def longest_prompt(checkpoint: ModelCheckpoint, problems: Sequence[EvaluationPro
     limit = getattr(_config(checkpoint.model).get_text_config(), "max_position_embeddings", None)
     longest = 0
     for problem in problems:
-        tokens = len(tokenizer(_prompt(tokenizer, problem), add_special_tokens=False)["input_ids"])
+        tokens = len(_prompt_ids(tokenizer, problem))
         longest = max(longest, tokens)
         if limit is not None and tokens + sampling.max_completion > limit:
             raise BadInput(
@@ -61,17 +64,17 @@ def write_answers(
 ) -> None:  # fmt: skip
     """Writes what is missing of the answers of checkpoint `number`. Raises `BadInput`, `Unavailable`."""
     checkpoint, sampling = terms.checkpoints[number], terms.sampling
-    starts = range(0, sampling.seeds, sampling.batch)
-    groups = [[*range(start, min(start + sampling.batch, sampling.seeds))] for start in starts]
+    tokenizer = load_tokenizer(checkpoint.model)
     work = [
-        (problem, group) for problem in problems for group in groups if folder.missing(number, problem.name, group, terms)
-    ]
+        batch for batch in _batches(problems, sampling, tokenizer)
+        if any(folder.missing(number, problem.name, [seed], terms) for problem, seed in batch)
+    ]  # fmt: skip
     if not work:
         return
-    tokenizer, model = load_tokenizer(checkpoint.model), _load(checkpoint)
+    model = _load(checkpoint)
     try:
-        for done, (problem, group) in enumerate(work, 1):
-            for answer in _answers(model, tokenizer, problem, group, sampling):
+        for done, batch in enumerate(work, 1):
+            for (problem, _), answer in zip(batch, _answers(model, tokenizer, batch, sampling), strict=True):
                 folder.keep_answer(number, problem.name, answer, terms)
             tell(f"{checkpoint.label}: {done} of {len(work)} batches of answers")
     except torch.OutOfMemoryError as error:
@@ -94,24 +97,29 @@ def _load(checkpoint: ModelCheckpoint) -> Any:
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
-def _answers(
-    model: Any, tokenizer: Any, problem: EvaluationProblem, seeds: Sequence[int], sampling: AnswerSampling
-) -> list[WrittenAnswer]:
+def _batches(problems: Sequence[EvaluationProblem], sampling: AnswerSampling, tokenizer: Any) -> list[list[_Asked]]:
+    """All answers that are asked for, those to short prompts first: `sampling.batch` of them at once."""
+    short_first = sorted(problems, key=lambda problem: (len(_prompt_ids(tokenizer, problem)), problem.name))
+    asked = [(problem, seed) for problem in short_first for seed in range(sampling.seeds)]
+    return [asked[start : start + sampling.batch] for start in range(0, len(asked), sampling.batch)]
+
+
+def _answers(model: Any, tokenizer: Any, batch: Sequence[_Asked], sampling: AnswerSampling) -> list[WrittenAnswer]:
     started = time.monotonic()
-    asked = tokenizer(_prompt(tokenizer, problem), add_special_tokens=False, return_tensors="pt").to(model.device)
+    prompts = [{"input_ids": _prompt_ids(tokenizer, problem)} for problem, _ in batch]
+    asked = tokenizer.pad(prompts, padding_side="left", return_tensors="pt").to(model.device)
     ends = _ends(model, tokenizer)
     settings: dict[str, Any] = {"max_new_tokens": sampling.max_completion, "pad_token_id": tokenizer.pad_token_id}
     if sampling.temperature:
         settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
-    config = GenerationConfig(
-        do_sample=bool(sampling.temperature), num_return_sequences=len(seeds), eos_token_id=ends, **settings
-    )
-    torch.manual_seed(int(hashlib.sha256(f"{problem.name}/{seeds[0]}".encode()).hexdigest()[:8], 16))
+    config = GenerationConfig(do_sample=bool(sampling.temperature), eos_token_id=ends, **settings)
+    names = " ".join(f"{problem.name}/{seed}" for problem, seed in batch)
+    torch.manual_seed(int(hashlib.sha256(names.encode()).hexdigest()[:8], 16))
     with torch.inference_mode():
         written = model.generate(**asked, generation_config=config)
-    spent = (time.monotonic() - started) / len(seeds)
+    spent = (time.monotonic() - started) / len(batch)
     found = []
-    for seed, ids in zip(seeds, written[:, asked["input_ids"].shape[1] :].tolist(), strict=True):
+    for (_, seed), ids in zip(batch, written[:, asked["input_ids"].shape[1] :].tolist(), strict=True):
         end = next((place for place, token in enumerate(ids) if token in ends), None)
         own = ids if end is None else ids[:end]
         text = tokenizer.decode(own, skip_special_tokens=True)
@@ -126,9 +134,8 @@ def _ends(model: Any, tokenizer: Any) -> list[int]:
     return sorted({token for token in (*given, tokenizer.eos_token_id) if token is not None})
 
 
-def _prompt(tokenizer: Any, problem: EvaluationProblem) -> str:
-    turns = [turn.model_dump() for turn in problem.messages]
-    return str(tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+def _prompt_ids(tokenizer: Any, problem: EvaluationProblem) -> list[int]:
+    return tokens_of(tokenizer, problem.messages, answer=True)
 
 
 def _config(model: str) -> Any:

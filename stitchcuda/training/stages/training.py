@@ -30,6 +30,8 @@ from stitchcuda.training.stages.config import TrainingStage, digest_of
 from stitchcuda.training.stages.stage_callback import StageCallback
 from stitchcuda.training.stages.stage_run import LOG, RunSummary, RunTerms, StageRun
 
+# Gradients of cuDNN's attention become NaN for some padded rows in bfloat16: https://github.com/huggingface/trl/issues/7181
+torch.backends.cuda.enable_cudnn_sdp(False)
 _FULL = ("No space left on device", "Disk quota exceeded", "PytorchStreamWriter failed writing", "unexpected pos")
 
 
@@ -116,12 +118,7 @@ def run_stage(
 def run_trainer(
     make: Callable[[], Any], stage: TrainingStage, folder: StageRun, callback: StageCallback, done: int, steps: int
 ) -> RunSummary:
-    """Trains from update `done` on and writes the result. Raises `BadInput`, `Unavailable`.
-
-    cuDNN's attention is left out: its gradients become NaN for some padded rows in bfloat16, see
-    https://github.com/huggingface/trl/issues/7181.
-    """
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    """Trains from update `done` on and writes the result. Raises `BadInput`, `Unavailable`."""
     try:
         datasets.disable_progress_bars()
         transformers_logging.disable_progress_bar()
