@@ -27,7 +27,7 @@ def problem(name: str) -> EvaluationProblem:
     return EvaluationProblem(name=name, cluster=name, skill=1, messages=turns, reference="")
 
 
-def written(out: Path, model: Path, names: str, sampling: AnswerSampling) -> dict[str, tuple[str, int, float]]:
+def written(out: Path, model: Path, names: str, sampling: AnswerSampling) -> dict[str, tuple[str, int, int]]:
     """The answers in a folder by problem and seed: text, tokens, and when each was written."""
     from stitchcuda.training.evaluation.generation import write_answers
 
