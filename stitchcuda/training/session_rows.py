@@ -25,11 +25,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
 from stitchcuda.engineers.chat import ChatAnswer
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, Evidence, Record, Review
 from stitchcuda.store import get_tree
@@ -40,6 +40,7 @@ from stitchcuda.verify.reference.baseline_times import BaselineTimes
 Kind = Literal["skill1", "skill2", "rft", "value"]
 How = Literal["write", "repair", "optimise", "planner", "coder", "verifier"]
 REWARD, GAMMA = "log-speedup/1", 0.4
+_TEMPLATE = Path(__file__).parent / "prompts" / "task.md.j2"
 _PLACE = re.compile(r"(?P<role>planner|coder|verifier)-(?P<about>[0-9a-f]+)-(?P<ordinal>\d+)-[0-9a-f]{12}")
 _NOT_SHOWN = "reference.py"
 
@@ -88,8 +89,7 @@ def credits(rewards: Sequence[float | None], gamma: float = GAMMA) -> list[float
 def task_text(how: How, reference: str, program: str = "", evidence: str = "") -> str:
     """What a model is asked in a single turn: to write a program for a reference, or a better one than `program`, of which
     `evidence` is known."""
-    template = _environment().get_template("task.md.j2")
-    return template.render(how=how, reference=reference.strip(), program=program, evidence=evidence)
+    return render_markdown(_TEMPLATE, how=how, reference=reference.strip(), program=program, evidence=evidence)
 
 
 def asked_to_write(reference: str) -> tuple[SpokenTurn, ...]:
@@ -261,9 +261,3 @@ def _faster(attempt: Attempt, than: Attempt) -> bool:
 
 def _model_first(file: tuple[str, str | bytes]) -> tuple[bool, str]:
     return file[0] != "model_new.py", file[0]
-
-
-@functools.cache
-def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent / "prompts")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
