@@ -33,7 +33,7 @@ from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, Evidence, Record, Review
 from stitchcuda.store import get_tree
-from stitchcuda.training.rewards import Judged, reward
+from stitchcuda.training.rewards import Judged, floor_speedup, reward
 from stitchcuda.verify.api import Verdict
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
@@ -210,9 +210,7 @@ class _SessionReader:
     def _reward(self, accepted: bool, tier: str | None, speedup: float | None) -> float | None:
         verdict = Verdict.model_validate({"accepted": accepted, "tier": tier or "compiled", "speedup": speedup})
         baseline, times = self.state.get("baseline"), self.state.get("baselines")
-        floor = None
-        if baseline and baseline.floor_ms > 0:
-            floor = (baseline.eager_ms or baseline.predicted_ms) / baseline.floor_ms or None
+        floor = floor_speedup(baseline.eager_ms or baseline.predicted_ms, baseline.floor_ms) if baseline else None
         timed = BaselineTimes.model_validate_json(self.store.get(times)) if times else None
         if timed is not None and timed.skipped:
             timed = None
