@@ -94,7 +94,7 @@ def plan_lines(plan: StagePlan) -> list[str]:
     lines = [
         f"rows: {rows}; left out as too long: {plan.left_out:,}",
         f"steps: {plan.steps:,}, with {plan.updates:,} updates of the weights",
-        f"weights: {plan.parameters:,}, on {plan.device}; trained: {plan.trained_parameters:,} {_of(plan)}",
+        f"weights: {plan.parameters:,}, on {plan.device}; trained: {plan.trained_parameters:,} {_trained_part(plan)}",
         f"memory, estimated: {memory.total:.2f} GiB (weights {memory.weights:.2f}, training {memory.trained:.2f}, "
         f"critic {memory.critic:.2f}, logits {memory.logits:.2f}, keys and values {memory.cache:.2f}), without activations "
         "between layers",
@@ -108,7 +108,7 @@ def plan_lines(plan: StagePlan) -> list[str]:
     return lines
 
 
-def _of(plan: StagePlan) -> str:
+def _trained_part(plan: StagePlan) -> str:
     rank = plan.stage["lora_rank"]
     return f"of an adapter of rank {rank}" if rank else "of them"
 
