@@ -21,8 +21,9 @@ from stitchcuda.counts import counted
 from stitchcuda.state import MOST_STEPS, CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.far_state import KINDS
+from stitchcuda.verify.inputs.other_parameters import wide_bounds
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, shorten_list, wide_bounds
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, shorten_list
 from stitchcuda.verify.inputs.variants import GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
