@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.stages.config import CriticStage, TrainingStage
+from stitchcuda.training.stages.training import first_line
 
 _GIB = 2**30
 
@@ -62,7 +63,7 @@ def make_plan(
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError) as error:
-        raise BadInput(f"the model {stage.model} cannot be read: {str(error).strip().partition(chr(10))[0][:300]}") from error
+        raise BadInput(f"the model {stage.model} cannot be read: {first_line(error)}") from error
     parameters = sum(parameter.numel() for parameter in model.parameters())
     trained = _adapter_size(model, stage.lora_rank) if stage.lora_rank else parameters
     width = 2 if torch.cuda.is_available() else 4

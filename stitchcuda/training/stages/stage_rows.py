@@ -28,31 +28,31 @@ from stitchcuda.training.session_rows import SpokenTurn, asked_to_write
 from stitchcuda.training.stages.config import AgenticStage, AnswerStage, RolloutStage, SftStage
 
 
-class PromptRow(Record):
+class StageRow(Record):
+    """A row that a stage learns from."""
+
+    id: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+class PromptRow(StageRow):
     """A prompt of GRPO or PPO. `task`: what the reward service is asked with, a name or the reference's text. `program`: the
     files that the prompt shows and edits apply to; {} where it shows none."""
 
-    id: str
     skill: Skill
     messages: tuple[SpokenTurn, ...]
     task: str
     reference: str
     program: dict[str, str] = Field(default_factory=dict)
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
-
-class TalkRow(Record):
+class TalkRow(StageRow):
     """Messages of fine-tuning; the assistant's are learnt."""
 
-    id: str
     messages: tuple[SpokenTurn, ...]
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 def talk_rows(stage: SftStage) -> list[TalkRow]:
