@@ -37,7 +37,7 @@ class TokenRow(StageRow):
 
 
 def vocabulary_digest(tokenizer: Any) -> str:
-    """Names what tokens mean."""
+    """Returns a digest of the tokenizer's vocabulary: where it is equal, tokens mean the same."""
     return hashlib.sha256(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()).hexdigest()[:16]
 
 
