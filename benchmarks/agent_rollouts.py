@@ -193,7 +193,7 @@ def through_verl(url: str, folder: Path, tasks: Path) -> tuple[list[Rollout], st
     rows = {row["extra_info"]["task"]: row for row in (data[number] for number in range(len(data)))}
     tools = load_all_tools(str(folder / "files" / "tools.yaml"), None)
 
-    async def one(policy: str) -> Rollout:
+    async def rollout_under(policy: str) -> Rollout:
         row = rows[TASK[policy]]
         prompt = [{**message, "content": f"Policy: {policy}.\n\n{message['content']}"} for message in row["raw_prompt"]]
         loop = ToolAgentLoop(
@@ -205,7 +205,7 @@ def through_verl(url: str, folder: Path, tasks: Path) -> tuple[list[Rollout], st
         return Rollout(policy, len(said), said, await _verl_reward(output, row, tokenizer, url))
 
     async def every() -> list[Rollout]:
-        return list(await asyncio.gather(*map(one, POLICIES)))
+        return list(await asyncio.gather(*map(rollout_under, POLICIES)))
 
     return asyncio.run(every()), f"tools {', '.join(tool.name for tool in tools)}"
 

@@ -146,7 +146,7 @@ def timed(made: list[Path], cache: Path, given: argparse.Namespace, *, switches:
         with compilers.limit(number), ThreadPoolExecutor(2 * number) as pool:
             results += pool.map(lambda program: with_switches(program, given.arch, cache), made)
     seconds = time.monotonic() - started
-    if failed := [one.log for one in results if one.log]:
+    if failed := [result.log for result in results if result.log]:
         sys.exit(f"{len(failed)} programs were not built:\n{failed[0]}")
     return seconds
 

@@ -55,7 +55,7 @@ class Writer:
     def others(self) -> list[tuple[str, int]]:
         """(region, variant) of every kernel that is not the program's, the variants of one region far from each other."""
         found = [(name, number) for name, (_, kernel) in self._regions.items() for number in range(1, count_variants(kernel))]
-        return sorted(found, key=lambda one: (one[1], one[0]))
+        return sorted(found, key=lambda kind: (kind[1], kind[0]))
 
     def program(self, name: str, chosen: tuple[str, int] | None = None) -> Path:
         stitches = []
@@ -78,16 +78,16 @@ class Writer:
 
 
 class Clock:
-    """Seconds by what was done."""
+    """Seconds of each part of a step, summed."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def during(self, what: str) -> Iterator[None]:
+    def during(self, part: str) -> Iterator[None]:
         started = time.monotonic()
         yield
-        self.seconds[what] = self.seconds.get(what, 0.0) + time.monotonic() - started
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - started
 
     @property
     def all(self) -> float:
@@ -126,18 +126,18 @@ def distinct(programs: list[Path], built: list[BuildResult]) -> tuple[list[Path]
     """Programs of different fingerprints, and a line on each of the others."""
     first: dict[str, Path] = {}
     said: list[str] = []
-    for program, one in zip(programs, built, strict=True):
-        if not one.ok:
-            sys.exit(f"{program.name} does not build: {one.log}")
-        if one.code and one.code in first:
-            said.append(f"{program.name} is {first[one.code].name} ({one.code[:8]})")
+    for program, result in zip(programs, built, strict=True):
+        if not result.ok:
+            sys.exit(f"{program.name} does not build: {result.log}")
+        if result.code and result.code in first:
+            said.append(f"{program.name} is {first[result.code].name} ({result.code[:8]})")
         else:
-            first[one.code or str(program)] = program
+            first[result.code or str(program)] = program
     return list(first.values()), said
 
 
 def session(given: argparse.Namespace, device: DeviceFacts, use: Callable[[Writer, Step], T]) -> T:
-    """With a judge that has judged the program from which the candidates differ, and an empty cache before that."""
+    """Calls `use` with a judge that started with an empty cache and has judged the program which the candidates differ from."""
     with tempfile.TemporaryDirectory() as name:
         folder, cache = Path(name), Path(name) / "cache"
         cache.mkdir()
@@ -164,11 +164,11 @@ def main() -> int:
         single, *others = writer.others()
         if len(others) < given.candidates:
             parser.error(f"{given.reference.name} has variants for {len(others)} candidates")
-        one, many = Clock(), Clock()
-        step([writer.program("single", single)], one)
+        of_single, of_several = Clock(), Clock()
+        step([writer.program("single", single)], of_single)
         made = [writer.program(f"candidate-{number}", kind) for number, kind in enumerate(others[: given.candidates])]
         copies = [writer.copy(made[number], f"copy-{number}") for number in range(min(COPIES, len(made)))]
-        return one, many, step([*made, *copies], many)
+        return of_single, of_several, step([*made, *copies], of_several)
 
     def one_by_one(writer: Writer, step: Step) -> Clock:
         clock = Clock()
@@ -176,15 +176,15 @@ def main() -> int:
             step([writer.program(f"candidate-{number}", kind)], clock)
         return clock
 
-    one, many, said = session(given, device, together)
-    columns = [("1", one), (f"{given.candidates} and {COPIES} copies", many)]
+    of_single, of_several, said = session(given, device, together)
+    columns = [("1", of_single), (f"{given.candidates} and {COPIES} copies", of_several)]
     if given.serial:
         columns.append((f"{given.candidates} one by one", session(given, device, one_by_one)))
     heads = [head for head, _ in columns]
     lines = [f"| seconds | {' | '.join(heads)} | ratio |", "|" + "---|" * (len(heads) + 2)]
-    for what in (*one.seconds, "all"):
-        took = [clock.all if what == "all" else clock.seconds[what] for _, clock in columns]
-        lines.append(f"| {what} | {' | '.join(f'{value:.2f}' for value in took)} | {took[1] / took[0]:.2f} |")
+    for part in (*of_single.seconds, "all"):
+        took = [clock.all if part == "all" else clock.seconds[part] for _, clock in columns]
+        lines.append(f"| {part} | {' | '.join(f'{value:.2f}' for value in took)} | {took[1] / took[0]:.2f} |")
     where = device.name if given.device == "cuda" else f"the simulator on {len(os.sched_getaffinity(0))} cores"
     what_ran = f"`python benchmarks/candidates.py --device {given.device}`, {time.strftime('%Y-%m-%d')}, {given.reference.name}"
     head = [f"{what_ran}, {where}, torch {device.torch}. Ratio: of {given.candidates} to one.", ""]

@@ -28,16 +28,16 @@ RECORDINGS = HERE.parent / "tests" / "recordings"
 
 
 def session_row(data: dict[str, Any]) -> list[str]:
-    own = [one for one in data["ledger"] if one["engineer"] != "builtin"]
-    first = [one for one in own if one["ordinal"] == 0]
-    kept = {one["task"] for one in own if one["kept"]}
+    own = [attempt for attempt in data["ledger"] if attempt["engineer"] != "builtin"]
+    first = [attempt for attempt in own if attempt["ordinal"] == 0]
+    kept = {attempt["task"] for attempt in own if attempt["kept"]}
     return [
         data["session"]["name"],
         str(len(data["calls"])),
         f"{sum(call['input_tokens'] for call in data['calls']):,} / {sum(call['output_tokens'] for call in data['calls']):,}",
         str(len(own)),
-        f"{sum(one['built'] and one['correct'] for one in first)} of {len(first)}",
-        f"{len(kept)} of {len({one['task'] for one in own})}",
+        f"{sum(attempt['built'] and attempt['correct'] for attempt in first)} of {len(first)}",
+        f"{len(kept)} of {len({attempt['task'] for attempt in own})}",
         *ended(data),
     ]
 
@@ -50,9 +50,9 @@ def ended(data: dict[str, Any]) -> list[str]:
     before, now = timing["previous_ms"], timing["program_ms"]
     low, high = (1 + timing[name] / now for name in ("saving_low_ms", "saving_high_ms"))
     ways = {
-        one["mode"]: one["eager_ms"] / one["ms"]
-        for one in (data["baselines"] or {}).get("times", ())
-        if one["ms"] and one["agrees"]
+        baseline["mode"]: baseline["eager_ms"] / baseline["ms"]
+        for baseline in (data["baselines"] or {}).get("times", ())
+        if baseline["ms"] and baseline["agrees"]
     }
     compiled = max((mode for mode in ways if mode in ("compile", "max-autotune")), key=lambda mode: ways[mode], default="")
     best = max(ways, key=lambda mode: ways[mode], default="")
@@ -72,15 +72,15 @@ def ended(data: dict[str, Any]) -> list[str]:
 
 def task_rows(data: dict[str, Any]) -> list[list[str]]:
     rows = []
-    for one in data["ledger"]:
-        if one["engineer"] == "builtin":
+    for attempt in data["ledger"]:
+        if attempt["engineer"] == "builtin":
             continue
-        timing = data["evidence"][one["program"]]["timing"]
+        timing = data["evidence"][attempt["program"]]["timing"]
         interval = f"{timing['saving_low_ms'] * 1e3:.1f} to {timing['saving_high_ms'] * 1e3:.1f}" if timing else "-"
-        saved = f"{one['saving_ms'] * 1e3:.1f}" if one["saving_ms"] is not None else "-"
-        state = "kept" if one["kept"] else "correct" if one["correct"] else "wrong" if one["built"] else "not built"
-        name = f"{data['session']['name']}: {one['task']} #{one['ordinal']}"
-        rows.append([name, f"{one['predicted_ms'] * 1e3:.1f}", saved, interval, state, one["route"]])
+        saved = f"{attempt['saving_ms'] * 1e3:.1f}" if attempt["saving_ms"] is not None else "-"
+        state = "kept" if attempt["kept"] else "correct" if attempt["correct"] else "wrong" if attempt["built"] else "not built"
+        name = f"{data['session']['name']}: {attempt['task']} #{attempt['ordinal']}"
+        rows.append([name, f"{attempt['predicted_ms'] * 1e3:.1f}", saved, interval, state, attempt["route"]])
     return rows
 
 

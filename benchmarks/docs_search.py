@@ -111,23 +111,23 @@ def asked(*, vectors: bool) -> dict[str, object]:
     began = time.perf_counter()
     docs, _ = open_docs(place_here())
     opened_s = time.perf_counter() - began
-    everyone = questions()
+    asked = questions()
     began = time.perf_counter()
-    docs.search(everyone[0].question)
+    docs.search(asked[0].question)
     first_s = time.perf_counter() - began
     ranks: dict[str, list[int | None]] = {}
     seconds: dict[str, list[float]] = {}
     for mode in MODES if vectors else ("hybrid", "words"):
         ranks[mode], seconds[mode] = [], []
-        for question in everyone:
+        for question in asked:
             found = docs.search(question.question, DEEP, mode=mode)  # type: ignore[arg-type]
             ranks[mode].append(rank_of(question, [hit.chunk for hit in found.hits]))
-        for question in everyone:          # as people ask: for five
+        for question in asked:             # as people ask: for five
             began = time.perf_counter()
             docs.search(question.question, mode=mode)  # type: ignore[arg-type]
             seconds[mode].append(time.perf_counter() - began)
     peak = int(re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
-    kinds = [[one.kind, "names a symbol" if one.named else "names none"] for one in everyone]
+    kinds = [[question.kind, "names a symbol" if question.named else "names none"] for question in asked]
     return {"ranks": ranks, "seconds": seconds, "peak_mb": peak, "opened_s": opened_s, "first_s": first_s, "kinds": kinds}
 
 

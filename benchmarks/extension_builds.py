@@ -181,7 +181,7 @@ def by_hand(files: list[Path], name: str, arch: str) -> Built:
     started = time.monotonic()
     with ThreadPoolExecutor(len(files)) as pool:
         done = list(pool.map(run, files))
-    said = "".join(one.stdout + one.stderr for one in done if one.returncode != 0)
+    said = "".join(process.stdout + process.stderr for process in done if process.returncode != 0)
     return Built(time.monotonic() - started, error=said)
 
 

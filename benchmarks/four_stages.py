@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -115,8 +115,8 @@ def table(ran: Sequence[Ran]) -> list[str]:
         rewards = _series(stage, "reward")[1]
         third = max(1, len(rewards) // 3)
         reward = f"{statistics.fmean(rewards[:third]):.3f}, {statistics.fmean(rewards[-third:]):.3f}" if rewards else "–"
-        cells = [_of(stage, "ratio/max", max), _of(stage, "ratio/clipped", statistics.fmean),
-                 _of(stage, "explained_variance", lambda values: values[-1])]  # fmt: skip
+        cells = [_cell(stage, "ratio/max", max), _cell(stage, "ratio/clipped", statistics.fmean),
+                 _cell(stage, "explained_variance", lambda values: values[-1])]  # fmt: skip
         lines.append(
             f"| {stage.arm} | {stage.stage} | {len(stage.log)} | {reward} | {' | '.join(cells)} | {stage.seconds:.0f} |"
         )
@@ -128,9 +128,9 @@ def _series(stage: Ran, name: str) -> tuple[list[int], list[float]]:
     return [at for at, _ in found], [value for _, value in found]
 
 
-def _of(stage: Ran, name: str, what: Any) -> str:
+def _cell(stage: Ran, name: str, reduce: Callable[[list[float]], float]) -> str:
     values = _series(stage, name)[1]
-    return f"{what(values):.3f}" if values else "–"
+    return f"{reduce(values):.3f}" if values else "–"
 
 
 def figures(ran: Sequence[Ran]) -> list[Figure]:

@@ -112,7 +112,7 @@ def _seconds(command: list[str]) -> float:
 
 def table(found: list[Grown]) -> list[str]:
     first, last = found[0], found[-1]
-    by = (last.checkpoints - first.checkpoints) / (last.attempts - first.attempts) * 1e3 if len(found) > 1 else 0.0
+    rate_kb = (last.checkpoints - first.checkpoints) / (last.attempts - first.attempts) * 1e3 if len(found) > 1 else 0.0
     return [
         "# How a session grows",
         "",
@@ -123,12 +123,12 @@ def table(found: list[Grown]) -> list[str]:
         "| attempts | checkpoint file | whole workspace | going on | `show` | `report` | report's page |",
         "|---|---|---|---|---|---|---|",
         *(
-            f"| {one.attempts:,} | {one.checkpoints:.2f} MB | {one.workspace:.1f} MB | {one.going_on:.2f} s | {one.show:.2f} s "
-            f"| {one.report:.2f} s | {one.page:.2f} MB |"
-            for one in found
+            f"| {grown.attempts:,} | {grown.checkpoints:.2f} MB | {grown.workspace:.1f} MB | {grown.going_on:.2f} s "
+            f"| {grown.show:.2f} s | {grown.report:.2f} s | {grown.page:.2f} MB |"
+            for grown in found
         ),
         "",
-        f"The checkpoint file grows by {by:.1f} kB an attempt.",
+        f"The checkpoint file grows by {rate_kb:.1f} kB an attempt.",
     ]  # fmt: skip
 
 
@@ -139,12 +139,12 @@ def plot(found: list[Grown], path: Path) -> None:
     from matplotlib import pyplot  # type: ignore[import-not-found, unused-ignore]
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4))
-    at = [one.attempts for one in found]
-    left.plot(at, [one.checkpoints for one in found], "o-", label="checkpoint file")
-    left.plot(at, [one.page for one in found], "o-", label="report's page")
+    attempts = [grown.attempts for grown in found]
+    left.plot(attempts, [grown.checkpoints for grown in found], "o-", label="checkpoint file")
+    left.plot(attempts, [grown.page for grown in found], "o-", label="report's page")
     left.set(xlabel="attempts", ylabel="MB", ylim=(0, None), xlim=(0, None))
     for name in ("going_on", "show", "report"):
-        right.plot(at, [getattr(one, name) for one in found], "o-", label=name.replace("_", " "))
+        right.plot(attempts, [getattr(grown, name) for grown in found], "o-", label=name.replace("_", " "))
     right.set(xlabel="attempts", ylabel="seconds", ylim=(0, None), xlim=(0, None))
     for axes in (left, right):
         axes.legend()

@@ -99,52 +99,54 @@ def outcomes(reference: Path, chosen: Chosen, target: Target, cache: Path) -> It
     while waiting:
         with Verifier(reference, target=target, cache=cache, bounds=BOUNDS) as verifier:
             while waiting:
-                one = judged(verifier, *waiting.pop(0))
-                yield one
-                if one.result == "DEFECT":
+                outcome = judged(verifier, *waiting.pop(0))
+                yield outcome
+                if outcome.result == "DEFECT":
                     break
 
 
-def wrong(one: Outcome) -> bool:
+def wrong(outcome: Outcome) -> bool:
     """An attack that was accepted, an honest program that was not, or a failure of the verifier itself.
 
     Programs in `limited` claim no sizes or layouts beyond those given: they are accepted, and the verdict has to say so.
     """
-    if one.kind == "limited":
-        return one.result != "accepted" or one.defence != "limited"
-    return one.result == "DEFECT" or (one.result == "accepted") != (one.kind == "honest")
+    if outcome.kind == "limited":
+        return outcome.result != "accepted" or outcome.defence != "limited"
+    return outcome.result == "DEFECT" or (outcome.result == "accepted") != (outcome.kind == "honest")
 
 
 def table(found: list[Outcome], heading: str) -> str:
     """Markdown: a line of totals and a row for each program."""
     lines = [heading, ""]
     for kind in KINDS:
-        rows = [one for one in found if one.kind == kind]
+        rows = [outcome for outcome in found if outcome.kind == kind]
         if not rows:
             continue
-        accepted = sum(one.result == "accepted" for one in rows)
-        alone = sum(one.independent for one in rows)
+        accepted = sum(outcome.result == "accepted" for outcome in rows)
+        alone = sum(outcome.independent for outcome in rows)
         lines += [f"## {kind}: {len(rows)} programs ({alone} written without sight of the verifier), {accepted} accepted", ""]
         lines += ["| row | program | what it does | verdict | defence | reason |", "|---|---|---|---|---|---|"]
-        for one in rows:
-            mark = " **WRONG**" if wrong(one) else ""
-            reason = re.sub(r"\s+", " ", one.reason).replace("|", "\\|")[:160]
-            what = one.what.replace("|", "\\|")[:140]
-            lines.append(f"| {one.row} | {one.name} | {what} | {one.result}{mark} | {one.defence} | {reason} |")
+        for outcome in rows:
+            mark = " **WRONG**" if wrong(outcome) else ""
+            reason = re.sub(r"\s+", " ", outcome.reason).replace("|", "\\|")[:160]
+            what = outcome.what.replace("|", "\\|")[:140]
+            lines.append(f"| {outcome.row} | {outcome.name} | {what} | {outcome.result}{mark} | {outcome.defence} | {reason} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def denied(found: dict[str, list[Outcome]], heading: str) -> str:
     """Markdown: for each protection left out, how many attacks were accepted and which were caught by another defence."""
-    usual = {one.name: one.defence for one in found[""]}
+    usual = {outcome.name: outcome.defence for outcome in found[""]}
     columns = "| left out | attacks | accepted | caught by another defence than with all in place |"
     lines = [heading, "", columns, "|---|---|---|---|"]
-    for name, outcome in found.items():
-        accepted = [one.name for one in outcome if wrong(one)]
-        others = [f"{one.name} ({one.defence or one.result})" for one in outcome if one.defence != usual[one.name]]
+    for name, judged_without in found.items():
+        accepted = [outcome.name for outcome in judged_without if wrong(outcome)]
+        elsewhere = [outcome for outcome in judged_without if outcome.defence != usual[outcome.name]]
+        others = [f"{outcome.name} ({outcome.defence or outcome.result})" for outcome in elsewhere]
         label = NAMES[name] if name else "(nothing)"
-        lines.append(f"| {label} | {len(outcome)} | {len(accepted)} {' '.join(accepted)} | {', '.join(others) or 'none'} |")
+        attacks = f"{len(judged_without)} | {len(accepted)} {' '.join(accepted)}"
+        lines.append(f"| {label} | {attacks} | {', '.join(others) or 'none'} |")
     return "\n".join([*lines, ""])
 
 
@@ -154,19 +156,19 @@ def judge_all(
     """Adds all verdicts to `found`, up to ten programs of one reference after another in each of the jobs; prints each."""
     rows: list[Chosen] = []
     for reference in dict.fromkeys(entry.reference for entry, _ in chosen):
-        mine = [pair for pair in chosen if pair[0].reference == reference]
-        rows += [mine[start:start + _IN_A_ROW] for start in range(0, len(mine), _IN_A_ROW)]
+        pairs = [pair for pair in chosen if pair[0].reference == reference]
+        rows += [pairs[start:start + _IN_A_ROW] for start in range(0, len(pairs), _IN_A_ROW)]
     telling = Lock()
 
-    def judge_row(mine: Chosen) -> None:
-        for one in outcomes(mine[0][0].reference, mine, target, cache):
-            mark = "WRONG " if wrong(one) else ""
-            reason = " ".join(one.reason.split())[:150]
+    def judge_row(row: Chosen) -> None:
+        for outcome in outcomes(row[0][0].reference, row, target, cache):
+            mark = "WRONG " if wrong(outcome) else ""
+            reason = " ".join(outcome.reason.split())[:150]
             with telling:
-                found.append(one)
+                found.append(outcome)
                 keep()
-                line = f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}"
-                print(line, flush=True)
+                what = f"{mark}{outcome.row:7s} {outcome.name:34s} {outcome.result:16s}"
+                print(f"{what} {outcome.seconds:5.1f} s  {outcome.defence}: {reason}", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(judge_row, sorted(rows, key=len, reverse=True)))
@@ -194,24 +196,24 @@ def main() -> int:
         if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
     ]
     kept = json.loads(given.json.read_text()) if given.json and given.json.is_file() else {}
-    by_protection = {name: [Outcome(**one) for one in outcome] for name, outcome in kept.items()}
+    by_protection = {name: [Outcome(**outcome) for outcome in each] for name, each in kept.items()}
 
     def keep() -> None:
         if given.json:
-            plain = {name: [asdict(one) for one in outcome] for name, outcome in by_protection.items()}
+            plain = {name: [asdict(outcome) for outcome in each] for name, each in by_protection.items()}
             given.json.with_suffix(".new").write_text(json.dumps(plain, indent=1))
             given.json.with_suffix(".new").replace(given.json)
 
     for left_out in ("", *NAMES) if each else (given.without,):
-        found = by_protection[left_out] = [one for one in by_protection.get(left_out, []) if not wrong(one)]
-        known = {one.name for one in found}
+        found = by_protection[left_out] = [outcome for outcome in by_protection.get(left_out, []) if not wrong(outcome)]
+        known = {outcome.name for outcome in found}
         os.environ[WITHOUT] = left_out
         print(f"without {left_out}:" if left_out else "", flush=True)
         judge_all([pair for pair in chosen if pair[0].name not in known], given.device, given.cache, given.jobs, found, keep)
-        found.sort(key=lambda one: (one.kind, one.name))
-    found = [one for outcome in by_protection.values() for one in outcome]
-    bad = [one for one in found if wrong(one)]
-    print(f"{len(found)} verdicts, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
+        found.sort(key=lambda outcome: (outcome.kind, outcome.name))
+    found = [outcome for each in by_protection.values() for outcome in each]
+    bad = [outcome for outcome in found if wrong(outcome)]
+    print(f"{len(found)} verdicts, {len(bad)} wrong: {', '.join(outcome.name for outcome in bad)}")
     heading = f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"
     if given.table:
         given.table.write_text(denied(by_protection, heading) if each else table(found, heading))

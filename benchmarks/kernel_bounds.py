@@ -270,7 +270,9 @@ def main() -> int:
     print(f"\n{measured['device']}, driver {measured['driver']}, ncu {measured['ncu']}\n\n{table(profiles, kernels)}\n")
     print("\n\n".join(kernel_text.for_person(profile) for profile in profiles.values()))
     if given.json is not None:
-        found = {name: {"off": off(one, kernels[name]), "profile": one.model_dump()} for name, one in profiles.items()}
+        found = {
+            name: {"off": off(profile, kernels[name]), "profile": profile.model_dump()} for name, profile in profiles.items()
+        }
         given.json.write_text(json.dumps(measured | {"found": found, "wrong": said}, indent=1))
     if said:
         print("\n".join(("\nnot as expected:", *said, "", *run.said[3:])), file=sys.stderr)

@@ -29,7 +29,7 @@ _CHAT_LIBRARIES = ("litellm", "openai", "dotenv", "tqdm", "requests")  # importe
 _SECONDS = 180
 
 
-def one(checkout: Path, program: Path, reference: Path, mark: str) -> None:
+def evaluate_program(checkout: Path, program: Path, reference: Path, mark: str) -> None:
     """In a process of its own: evaluate one program and print the result in a line that begins with `mark`."""
     for name in _CHAT_LIBRARIES:
         try:
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the answers to this file, and take those that are there")
     given = parser.parse_args()
     if given.one:
-        one(given.checkout.resolve(), Path(given.one[0]), Path(given.one[1]), given.one[2])
+        evaluate_program(given.checkout.resolve(), Path(given.one[0]), Path(given.one[1]), given.one[2])
         return 0
     chosen = [
         entry for entry in entries("attacks")
@@ -98,9 +98,9 @@ def main() -> int:
     answers: dict[str, dict[str, object]] = json.loads(given.json.read_text()) if given.json and given.json.is_file() else {}
     with ThreadPoolExecutor(given.jobs) as pool:
         asked = {pool.submit(evaluated, entry, given.checkout): entry for entry in chosen if entry.name not in answers}
-        for one_done in as_completed(asked):
-            answers[asked[one_done].name] = one_done.result()
-            print(row(asked[one_done], one_done.result()), flush=True)
+        for finished in as_completed(asked):
+            answers[asked[finished].name] = finished.result()
+            print(row(asked[finished], finished.result()), flush=True)
             if given.json:
                 given.json.write_text(json.dumps(answers, indent=1))
     found = [(entry, answers[entry.name]) for entry in chosen]

@@ -8,7 +8,7 @@ The sessions are the command line's (`--device sim --model builtin`) on a small 
 the cache after the first one. Moments are uniform over the time that an undisturbed session takes and a fifth more, start-up
 and end included (a session that ends before its moment says how quick the machine is now); only the main process is killed, and
 its children have to end by themselves. With --postgres a server of our own is started, two workspace folders that share no file
-stand for two hosts, the lease is 2 s, and each life after the first is on the other host, by `resume --wait`.
+stand for two hosts, the lease is 2 s, and each process after the first is on the other host, by `resume --wait`.
 
 After each kill: what the session's checkpoints say, its attempts, every artefact against its digest, and `stitchcuda show`. At
 the end of each session: program, attempts and state against the undisturbed session, and nobody left over. Prints tables in
@@ -49,9 +49,9 @@ from tests.memory.postgres_server import Server, programs  # noqa: E402
 from tests.sessions.test_kill import REFERENCE  # noqa: E402
 
 LEASE_S = 2.0
-AGAIN = 0.8                                # of the lives after a kill are to be killed too
+AGAIN = 0.8                                # of the processes after a kill are to be killed too
 ENDS_S = 60.0                              # for children to end by themselves
-LIFE_S = 900.0
+MOST_S = 900.0
 PR_SET_CHILD_SUBREAPER = 36
 BEFORE, AFTER = "before there is a session", "after the report"
 
@@ -67,7 +67,7 @@ class Host(NamedTuple):
         return Workspace(self.folder, checkpoint=self.url)
 
 
-class Life(NamedTuple):
+class SessionProcess(NamedTuple):
     """One process of a session."""
 
     killed: bool
@@ -77,7 +77,7 @@ class Life(NamedTuple):
     taken_over_s: float | None             # from its start until it owned the session
 
 
-class Seen(NamedTuple):
+class StoredSession(NamedTuple):
     """A session as its store has it."""
 
     place: str                             # the node that comes next
@@ -93,7 +93,7 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)  # by the node that was to come next
     sessions: int = 0
     resumes: int = 0
-    anew: int = 0                          # lives after a kill that came before the session was there
+    anew: int = 0                          # processes that began it again, as the kill came before the session was stored
     same: int = 0                          # sessions with the digest, the attempts and the state of the undisturbed one
     lost: int = 0
     repeated: int = 0
@@ -154,126 +154,126 @@ class Run:
         self.hosts, self.chance = hosts, chance
         self.options = [str(reference), "--device", "sim", "--model", "builtin"]
         self.seconds = 0.0                 # of the last undisturbed session
-        self.whole = Seen("", {}, {}, [])
+        self.whole = StoredSession("", {}, {}, [])
         self.fields: list[str] = []        # of the state, in which two undisturbed sessions agree
 
     def undisturbed(self) -> None:
         """Each host builds once; the last session is the one that all others are held against."""
         found = []
         for number, host in enumerate([*self.hosts, self.hosts[0]]):
-            life = self._life(host, ["optimize", *self.options, "--session", f"whole-{number}"])
-            if life.code:
-                sys.exit(f"an undisturbed session fails: {life.said}")
-            found.append(_seen(host, f"whole-{number}"))
+            ended = self._run(host, ["optimize", *self.options, "--session", f"whole-{number}"])
+            if ended.code:
+                sys.exit(f"an undisturbed session fails: {ended.said}")
+            found.append(_stored(host, f"whole-{number}"))
         left(ENDS_S)
-        self.seconds, self.whole = life.seconds, found[-1]
+        self.seconds, self.whole = ended.seconds, found[-1]
         self.fields = sorted(name for name, text in found[-1].state.items() if found[0].state.get(name) == text)
 
     def session(self, tally: Tally, kills: int) -> None:
-        """One session, killed at least once, and its lives until it is done."""
+        """One session, killed at least once, in as many processes as it takes."""
         name, at = f"killed-{tally.sessions}", tally.sessions
         tally.sessions += 1
         before: dict[str, Attempt] = {}
-        there = False
+        exists = False
         for number in range(1000):
             host = self.hosts[(at + number) % len(self.hosts)]
             wait = ["--wait"] if host.url else []
-            command = ["resume", name, *wait] if there else ["optimize", *self.options, "--session", name]
+            command = ["resume", name, *wait] if exists else ["optimize", *self.options, "--session", name]
             if number:
-                tally.resumes += there
-                tally.anew += not there
+                tally.resumes += exists
+                tally.anew += not exists
             again = tally.kills.total() < kills and (number == 0 or self.chance.random() < AGAIN)
             moment = self.chance.uniform(0, 1.2 * self.seconds) if again else None
-            life = self._life(host, command, moment, name)
-            if life.taken_over_s is not None and number:
-                tally.taken_over_s.append(life.taken_over_s)
-            if not life.killed:
+            ended = self._run(host, command, moment, name)
+            if ended.taken_over_s is not None and number:
+                tally.taken_over_s.append(ended.taken_over_s)
+            if not ended.killed:
                 if number == 0:
-                    self.seconds = life.seconds  # as quick as the machine is now
+                    self.seconds = ended.seconds  # as quick as the machine is now
                 break
-            there, before = self._struck(host, name, tally, before)
-        complaints = [f"exit code {life.code}: {life.said}"] if life.code else self._compared(host, name, tally, before)
+            exists, before = self._after_kill(host, name, tally, before)
+        complaints = [f"exit code {ended.code}: {ended.said}"] if ended.code else self._compared(host, name, tally, before)
         seconds, remaining = left(ENDS_S)
         tally.left_s = max(tally.left_s, seconds)
         tally.left += len(remaining)
-        complaints += [f"left over: {one}" for one in remaining]
+        complaints += [f"left over: {process}" for process in remaining]
         tally.same += not complaints
-        tally.failures += [f"{name}: {one}" for one in complaints]
+        tally.failures += [f"{name}: {complaint}" for complaint in complaints]
 
-    def _struck(self, host: Host, name: str, tally: Tally, before: dict[str, Attempt]) -> tuple[bool, dict[str, Attempt]]:
+    def _after_kill(self, host: Host, name: str, tally: Tally, before: dict[str, Attempt]) -> tuple[bool, dict[str, Attempt]]:
         """What a kill left: whether the session is there, and its attempts."""
-        patient = self.chance.random() < 0.5   # else the next life starts at once, beside children that are still ending
+        patient = self.chance.random() < 0.5   # else the next process starts at once, beside children that are still ending
         if patient:
             seconds, remaining = left(ENDS_S)
             tally.left_s = max(tally.left_s, seconds)
             tally.left += len(remaining)
-            tally.failures += [f"{name}: left over after a kill: {one}" for one in remaining]
+            tally.failures += [f"{name}: left over after a kill: {process}" for process in remaining]
         try:
             home = host.home()
-            there = name in home.store.names()
-            seen = _seen(host, name) if there else None
+            exists = name in home.store.names()
+            stored = _stored(host, name) if exists else None
             damaged = list(_damaged(home))
             home.close()
         except StitchError as error:
             tally.failures.append(f"{name}: cannot be read after a kill: {error}")
             return True, before
-        tally.kills[seen.place if seen else BEFORE] += 1
+        tally.kills[stored.place if stored else BEFORE] += 1
         tally.damaged += len(damaged)
-        tally.failures += [f"{name}: {one}" for one in damaged]
-        found = seen.attempts if seen else {}
-        gone = [one for one, attempt in before.items() if found.get(one) != attempt]
+        tally.failures += [f"{name}: {damage}" for damage in damaged]
+        found = stored.attempts if stored else {}
+        gone = [key for key, attempt in before.items() if found.get(key) != attempt]
         tally.lost += len(gone)
-        tally.failures += [f"{name}: attempt {one[:8]} is not what it was before the kill" for one in gone]
-        if patient and there:
+        tally.failures += [f"{name}: attempt {key[:8]} is not what it was before the kill" for key in gone]
+        if patient and exists:
             shown = subprocess.run(
                 _command(["show", name]), env=host.environment, cwd=host.folder, capture_output=True, text=True, check=False
             )
             tally.shown += 1
             if shown.returncode:
                 tally.failures.append(f"{name}: show after a kill: {shown.stderr.strip()}")
-        return there, found
+        return exists, found
 
     def _compared(self, host: Host, name: str, tally: Tally, before: dict[str, Attempt]) -> list[str]:
         """Where a finished session is not as the undisturbed one."""
-        seen = _seen(host, name)
+        stored = _stored(host, name)
         complaints = [f"{field} is not what an undisturbed session has" for field in self.fields
-                      if seen.state.get(field) != self.whole.state[field]]
-        lost = [one for one, attempt in before.items() if seen.attempts.get(one) != attempt]
-        missing = Counter(self.whole.walk) - Counter(seen.walk)
-        ledger = Counter(_figures(one) for one in seen.attempts.values())
+                      if stored.state.get(field) != self.whole.state[field]]
+        lost = [key for key, attempt in before.items() if stored.attempts.get(key) != attempt]
+        missing = Counter(self.whole.walk) - Counter(stored.walk)
+        ledger = Counter(_figures(attempt) for attempt in stored.attempts.values())
         repeated = ledger - Counter(self.whole.walk)
         tally.lost += len(lost) + missing.total()
         tally.repeated += repeated.total()
-        complaints += [f"attempt {one[:8]} was lost" for one in lost]
-        complaints += [f"lost: {one}" for one in missing] + [f"once too often: {one}" for one in repeated]
-        if seen.walk != self.whole.walk:
+        complaints += [f"attempt {key[:8]} was lost" for key in lost]
+        complaints += [f"lost: {figures}" for figures in missing] + [f"once too often: {figures}" for figures in repeated]
+        if stored.walk != self.whole.walk:
             complaints.append("its attempts are in another order")
-        if seen.place != AFTER:
-            complaints.append(f"it is not done: {seen.place}")
+        if stored.place != AFTER:
+            complaints.append(f"it is not done: {stored.place}")
         return complaints
 
-    def _life(self, host: Host, command: list[str], moment: float | None = None, name: str = "") -> Life:
+    def _run(self, host: Host, command: list[str], moment: float | None = None, name: str = "") -> SessionProcess:
         """Runs a command, killed after `moment` seconds unless it has ended."""
         said = host.folder / "said"
         with said.open("w") as file, ExitStack() as stack:
             token = _watch(stack, host, name)
-            was = token()
+            owners_before = token()
             started = time.monotonic()
             process = subprocess.Popen(
                 _command(command), env=host.environment, cwd=host.folder, stdout=file, stderr=file, start_new_session=True
             )
             taken: float | None = None
-            end = started + (LIFE_S if moment is None else moment)
+            end = started + (MOST_S if moment is None else moment)
             while process.poll() is None and time.monotonic() < end:
                 time.sleep(min(0.05, max(0.0, end - time.monotonic())))
-                if taken is None and token() != was:
+                if taken is None and token() != owners_before:
                     taken = time.monotonic() - started
             if process.poll() is None:
                 process.kill()
             code = process.wait()
             seconds = time.monotonic() - started
         killed = code == -signal.SIGKILL and moment is not None
-        return Life(killed, code, seconds, " ".join(said.read_text().split())[-600:], taken)
+        return SessionProcess(killed, code, seconds, " ".join(said.read_text().split())[-600:], taken)
 
 
 def _command(arguments: list[str]) -> list[str]:
@@ -297,7 +297,7 @@ def _watch(stack: ExitStack, host: Host, name: str) -> Callable[[], int]:
     return token
 
 
-def _seen(host: Host, name: str) -> Seen:
+def _stored(host: Host, name: str) -> StoredSession:
     home = host.home()
     session = Session.open(name, home)
     try:
@@ -309,7 +309,7 @@ def _seen(host: Host, name: str) -> Seen:
             place = "before the first checkpoint"
         else:
             place = " + ".join(dict.fromkeys(latest.next)) or (AFTER if state.get("report") else "between nodes")
-        return Seen(place, attempts, texts, [_figures(one) for one in session.attempts()])
+        return StoredSession(place, attempts, texts, [_figures(attempt) for attempt in session.attempts()])
     finally:
         home.close()
 
@@ -385,7 +385,7 @@ def told(tally: Tally, run: Run, asked: argparse.Namespace) -> str:
         f"Of the state were compared: {', '.join(run.fields)}.",
     ]  # fmt: skip
     if tally.failures:
-        lines += ["", "Failures:", "", *(f"- {one}" for one in tally.failures)]
+        lines += ["", "Failures:", "", *(f"- {failure}" for failure in tally.failures)]
     return "\n".join(lines) + "\n"
 
 

@@ -80,19 +80,19 @@ def main() -> None:
         rows: list[dict[str, Any]] = []
         for _ in range(ROUNDS):
             started = time.perf_counter()
-            with Prisoner(forkserver, kind=kind, target=target) as one:
+            with Prisoner(forkserver, kind=kind, target=target) as prisoner:
                 row = {"spawn_ms": 1e3 * (time.perf_counter() - started)}
-                one.does("out = 1")
+                prisoner.does("out = 1")
                 row["answers_ms"] = 1e3 * (time.perf_counter() - started)
                 if target == "cuda" and len(rows) < 3:
-                    said = one.does(FIRST_WORK, 60)
+                    said = prisoner.does(FIRST_WORK, 60)
                     row |= said if isinstance(said, dict) else {"failed": said}
                 if target == "cuda" and not rows:
-                    figures[f"{label}: GPU work"] = one.does(GPU_WORK, 120)
-                    figures[f"{label}: output"] = one.child.output()[-1500:]
-                    figures[f"{label}: protections"] = one.child.protections._asdict()
+                    figures[f"{label}: GPU work"] = prisoner.does(GPU_WORK, 120)
+                    figures[f"{label}: output"] = prisoner.child.output()[-1500:]
+                    figures[f"{label}: protections"] = prisoner.child.protections._asdict()
                 started = time.perf_counter()
-                one.child.end()
+                prisoner.child.end()
                 row["end_ms"] = 1e3 * (time.perf_counter() - started)
                 rows.append(row)
         for name in ("spawn_ms", "answers_ms", "context_ms", "end_ms"):

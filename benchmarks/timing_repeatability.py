@@ -81,9 +81,9 @@ def row(name: str, rows: int, judgings: int) -> str:
             judge.time(program, program)   # the reference's own start
             started = time.monotonic()
             for _ in range(judgings):
-                results.append(one := judge.time(program, program))
-                figures = f"{one.reference_ms:.4f} ms / {one.program_ms:.4f} ms, {one.ratio:.4f}"
-                print(f"{name}: {figures}", *one.refused, *one.notes, sep="; ", file=sys.stderr, flush=True)
+                results.append(result := judge.time(program, program))
+                figures = f"{result.reference_ms:.4f} ms / {result.program_ms:.4f} ms, {result.ratio:.4f}"
+                print(f"{name}: {figures}", *result.refused, *result.notes, sep="; ", file=sys.stderr, flush=True)
             took = (time.monotonic() - started) / judgings
     ratios = sorted(result.ratio for result in results)
     low, *_, high = statistics.quantiles(ratios, n=20, method="inclusive")

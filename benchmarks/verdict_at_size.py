@@ -120,7 +120,7 @@ def main() -> int:
         "", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}",
     ]  # fmt: skip
     print("\n".join(lines), flush=True)
-    for number in [int(one) for one in given.ids.split(",")] if given.ids else sorted(problems):
+    for number in [int(given_id) for given_id in given.ids.split(",")] if given.ids else sorted(problems):
         if given.programs and not (given.programs / str(number) / "model_new.py").is_file():
             continue                       # nothing to do there, or not captured
         if time.monotonic() - started > given.until:

@@ -74,8 +74,8 @@ def trusting(program: Path, reference: Path, target: str, cache: Path) -> None:
             with interceptor.running():
                 got = new(*inputs)
             times.append(time.perf_counter() - started)
-        for one, other in zip(_flat(wanted), _flat(got), strict=True):
-            assert torch.allclose(one, other, rtol=1e-3, atol=1e-3)
+        for expected, returned in zip(_flat(wanted), _flat(got), strict=True):
+            assert torch.allclose(expected, returned, rtol=1e-3, atol=1e-3)
     print(json.dumps({"forward_s": median(times)}))
 
 
@@ -124,7 +124,7 @@ def main() -> int:
                     verdict = judge.verify_final(program, seeds=SEEDS)
                     times.append(time.monotonic() - started)
                     assert verdict.ok, verdict.reasons
-                    kernels = sum(one.role != "unused" for one in verdict.kernels)
+                    kernels = sum(kernel.role != "unused" for kernel in verdict.kernels)
                     started = time.monotonic()
             if turn == 0:                  # caches are warm from here on
                 for times in (trusted, cold, warm, forwards):

@@ -78,8 +78,10 @@ def main() -> int:
             f"{', '.join(far) or 'none'} |"
         )
         print(lines[-1], flush=True)
-        for number, one in zip(given.ids.split(","), found, strict=True):
-            line = one if isinstance(one, str) else f"{one.speedup} accepted {one.accepted} {'; '.join(one.reasons)[:200]}"
+        for number, verdict in zip(given.ids.split(","), found, strict=True):
+            line = verdict if isinstance(verdict, str) else (
+                f"{verdict.speedup} accepted {verdict.accepted} {'; '.join(verdict.reasons)[:200]}"
+            )
             details.append(f"- {at_once} at once, problem {number}: {line}")
         if given.table:
             given.table.write_text("\n".join([*lines, *details]) + "\n")

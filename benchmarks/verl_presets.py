@@ -145,7 +145,7 @@ def score(config: Any, rows: Mapping[str, Any], said: Sequence[Answer], tools: b
 
     tokenizer = byte_tokenizer()
 
-    async def one(manager: Any, answer: Answer) -> float | None:
+    async def score_answer(manager: Any, answer: Answer) -> float | None:
         row = copy.deepcopy(rows[answer.task])
         ids = tokenizer("Done." if tools else answer.text)["input_ids"]
         tokens = {"responses": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.int64)}
@@ -162,7 +162,7 @@ def score(config: Any, rows: Mapping[str, Any], said: Sequence[Answer], tools: b
 
     async def every() -> list[float | None]:
         manager = load_reward_manager(config, tokenizer)
-        return list(await asyncio.gather(*(one(manager, answer) for answer in said)))
+        return list(await asyncio.gather(*(score_answer(manager, answer) for answer in said)))
 
     return asyncio.run(every())
 

@@ -120,7 +120,7 @@ def levels_folder(checkout: Path, level: int) -> Path:
 def _in_folder(path: Path, prefix: str) -> list[Problem]:
     if not path.is_dir():
         raise BadInput(f"{path} is no folder: give one with a Python file for each reference")
-    files = [file for file in path.glob("*.py") if re.search(r"^class Model\b", _read(file), re.MULTILINE)]
+    files = [file for file in path.glob("*.py") if re.search(r"^class Model\b", read_source(file), re.MULTILINE)]
     ordered = sorted(files, key=lambda file: (number_of(file.stem) or 10**9, file.stem))
     return [Problem(name=file_name(f"{prefix}{file.stem}"), reference=file.resolve()) for file in ordered]
 
@@ -146,9 +146,9 @@ def _in_definitions(path: Path, into: Path) -> list[Problem]:
     found = []
     for file in sorted(place.rglob("*.json")):
         known, name = path / "workloads" / file.parent.relative_to(place) / f"{file.stem}.jsonl", file_name(file.stem)
-        lines = [line for line in _read(known).split("\n") if line.strip()] if known.is_file() else []
+        lines = [line for line in read_source(known).split("\n") if line.strip()] if known.is_file() else []
         try:
-            source = flashinfer.reference_of(_read(file), lines)
+            source = flashinfer.reference_of(read_source(file), lines)
         except flashinfer.NotUsable as error:
             found.append(Problem(name=name, reference=file.resolve(), why_not=str(error)))
             continue
@@ -176,7 +176,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Gives the number of each line of a table that is not empty, and its JSON object. Raises `BadInput`."""
     if not path.is_file():
         raise BadInput(f"there is no file {path}: give a table with one JSON object a line")
-    for number, line in enumerate(_read(path).split("\n"), 1):
+    for number, line in enumerate(read_source(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -193,7 +193,8 @@ def text_in(row: dict[str, Any], fields: Sequence[str]) -> str | None:
     return next((row[field] for field in fields if isinstance(row.get(field), str) and row[field].strip()), None)
 
 
-def _read(file: Path) -> str:
+def read_source(file: Path) -> str:
+    """Returns the text of a file. Raises `BadInput`."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

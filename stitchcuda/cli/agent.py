@@ -10,13 +10,12 @@ Where to look next: `agents/background.py`, `agents/mcp_serving.py`, `agents/ski
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, Place, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Debug, Place, report_errors, tell
 from stitchcuda.cli.options import ATTEMPTS, Device, EffortOption, GpuMemory, Minutes, PolicyOption, PrecisionOption
 
 FromScratch = Annotated[
@@ -46,7 +45,7 @@ def workbench(
     from stitchcuda.agents.background import open_workbench
 
     ready = open_workbench(
-        reference, folder, workspace=workspace, device=device, tell=_tell,
+        reference, folder, workspace=workspace, device=device, tell=tell,
         settings={
             "policy": policy, "precision": precision, "effort": effort, "from_scratch": from_scratch,
             "max_attempts": max_attempts, "max_minutes": max_minutes, "gpu_memory_gb": gpu_memory_gb,
@@ -89,7 +88,7 @@ def mcp(
         "policy": policy, "precision": precision, "effort": effort, "from_scratch": from_scratch,
         "max_attempts": max_attempts, "max_minutes": max_minutes, "gpu_memory_gb": gpu_memory_gb,
     })  # fmt: skip
-    serve(root or Path.cwd(), openings, port=http, token_file=token_file, tell=_tell)
+    serve(root or Path.cwd(), openings, port=http, token_file=token_file, tell=tell)
 
 
 @app.command()
@@ -103,7 +102,3 @@ def skill(
 
     print(f"skill: {write_skill(into)}")
     print(f"for AGENTS.md, if your agents read no skills:\n\n{AGENTS_TEXT}")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

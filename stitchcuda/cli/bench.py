@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors, tell
 from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption, first_gpus
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Effort
@@ -91,7 +91,7 @@ def run(
         here = target == "cuda" and not cluster
         runs.run(
             problems, out, settings, source=source, path=path, gpus=first_gpus(gpus or 1) if here else (),
-            at_once=jobs or (cluster.at_once if cluster else None), tell=_tell,
+            at_once=jobs or (cluster.at_once if cluster else None), tell=tell,
             work=cluster.work if cluster else None,
         )  # fmt: skip
     return _finish(out, as_json)
@@ -133,7 +133,7 @@ def verify(
     pairs = read_pairs(source, path, out / "programs", references=references, ids=ids)
     judge(
         pairs, out, settings, source=source, path=path, gpus=first_gpus(gpus or 1) if target == "cuda" else (), at_once=jobs,
-        tell=_tell,
+        tell=tell,
     )  # fmt: skip
     return _finish(out, as_json)
 
@@ -178,15 +178,11 @@ def export(
         print(file)
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _tell_without_effect(target: str, gpus: int | None, gpu_memory_gb: float | None, baselines: bool | None) -> None:
     """Says which of these options were given although they have no effect on the simulator."""
     given = {"--gpus": gpus, "--gpu-memory-gb": gpu_memory_gb, "--baselines": baselines}
     if target == "sim" and (names := [name for name, value in given.items() if value]):
-        _tell(f"without effect on the simulator, which uses no GPU and times nothing: {', '.join(names)}")
+        tell(f"without effect on the simulator, which uses no GPU and times nothing: {', '.join(names)}")
 
 
 def _finish(out: Path, as_json: bool) -> int:

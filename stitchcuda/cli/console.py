@@ -197,6 +197,11 @@ def complain(text: str, as_json: bool) -> None:
         print(json.dumps({"error": line}))
 
 
+def tell(line: str) -> None:
+    """Prints a line of progress on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def print_table(table: Any) -> None:
     """Prints a rich table, as wide as the terminal, or 160 columns if stdout is none. Wider content is not cut."""
     from rich.console import Console

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors, tell
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 
@@ -49,7 +49,7 @@ def synthesise(
     from stitchcuda.training.tasks.synthesis import synthesise as make
 
     asked = TaskConditions(tuple(place.resolve() for place in held_out or ()), inductor, predict_for)
-    _show(out, make(out, asked, seed=seed, count=count, jobs=jobs, tell=_tell), as_json)
+    _show(out, make(out, asked, seed=seed, count=count, jobs=jobs, tell=tell), as_json)
 
 
 @app.command("filter")
@@ -67,7 +67,7 @@ def filter_(
     if file.resolve() == out.resolve():
         raise BadInput(f"--out {out} is the table itself: name another file")
     asked = TaskConditions(tuple(place.resolve() for place in held_out or ()), inductor, predict_for)
-    _show(out, filter_tasks(file, out, asked, jobs=jobs, tell=_tell), as_json)
+    _show(out, filter_tasks(file, out, asked, jobs=jobs, tell=tell), as_json)
 
 
 @app.command()
@@ -99,7 +99,3 @@ def _show(out: Path, manifest: TaskManifest, as_json: bool) -> None:
     print(f"{out}: {counted(manifest.tasks, 'task')} of {counted(manifest.candidates, 'candidate')}")
     for name, refused in manifest.refused.items():
         print(f"  {refused:7,} refused: {name}")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

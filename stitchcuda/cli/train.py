@@ -9,14 +9,13 @@ Where to look next: `training/data.py`, `training/scoring.py`, `training/reward_
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from stitchcuda.cli import training_results, training_stages
-from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, report_errors, tell
 from stitchcuda.cli.model_flags import model_options
 from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption
 from stitchcuda.cli.verl_run import verl
@@ -60,7 +59,7 @@ def data(
         raise BadInput(f"--form {unknown[0]!r} is not known: give {', '.join(FORMS)}")
     made = make_data(
         sessions, place(workspace, checkpoint), out, forms=cast(list[Form], form or ["jsonl", "trl"]), licence=licence,
-        test_percent=test_percent, held_out=held_out or (), tell=lambda line: print(line, file=sys.stderr, flush=True),
+        test_percent=test_percent, held_out=held_out or (), tell=tell,
     )  # fmt: skip
     if as_json:
         print(made.model_dump_json())

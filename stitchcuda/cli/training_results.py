@@ -8,13 +8,12 @@ Where to look next: `training/evaluation/evaluate.py`, `training/export/exported
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors, tell
 from stitchcuda.cli.options import Device, GpuMemory, PolicyOption, PrecisionOption, first_gpus
 from stitchcuda.cli.training_stages import require_packages
 from stitchcuda.errors import BadInput
@@ -105,7 +104,7 @@ def evaluate(
         return 0
     made = evaluation.evaluate(
         plan, problems, out, chat, source=source, gpus=first_gpus(gpus or 1) if target == "cuda" else (), at_once=jobs,
-        tell=_tell,
+        tell=tell,
     )  # fmt: skip
     print(made.model_dump_json() if as_json else evaluation_markdown(made), end="\n" if as_json else "")
     return 1 if made.without_verdict else 0
@@ -128,7 +127,7 @@ def export(
     require_packages()
     from stitchcuda.training.export.exported import export_run
 
-    made = export_run(run, into, merge=merge, base=base, evaluation=evaluation, licence=licence, tell=_tell)
+    made = export_run(run, into, merge=merge, base=base, evaluation=evaluation, licence=licence, tell=tell)
     if as_json:
         print(made.model_dump_json())
         return
@@ -136,7 +135,3 @@ def export(
     for way in made.served:
         print(way.command)
         print(f"stitchcuda optimize model.py --model openai:{way.model} --base-url http://localhost:8000/v1")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -9,7 +9,6 @@ Where to look next: `training/stages/config.py` (the TOML file), `training/stage
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stitchcuda import remedies
-from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors
+from stitchcuda.cli.console import FORM, AsJson, Debug, report_errors, tell
 from stitchcuda.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def _run(
     """Prints a stage's plan, or runs it; returns the exit code."""
     if dry_run:
         return _show_plan(plan(stage, out), as_json)
-    return _show_summary(train(stage, out, resume=resume, tell=_tell), out, stage.table, as_json)
+    return _show_summary(train(stage, out, resume=resume, tell=tell), out, stage.table, as_json)
 
 
 def require_packages() -> None:
@@ -138,7 +137,3 @@ def _show_summary(summary: RunSummary, out: Path, table: str, as_json: bool) -> 
     else:
         print(f"{out / summary.result}  {summary.updates:,} updates, SHA-256 {summary.sha256[:16]}…; {out / 'curves.html'}")
     return 0
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

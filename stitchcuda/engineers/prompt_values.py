@@ -8,17 +8,15 @@ workbench), `engineers/tokens.py` (cutting to a number of tokens).
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stitchcuda.engineers import Brief
 from stitchcuda.engineers.attempt_history import milliseconds
 from stitchcuda.engineers.error_bounds import error_bounds
 from stitchcuda.engineers.folding import fold_lines
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.engineers.present_text import present_text, steps_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Policy, Precision
@@ -94,7 +92,8 @@ def common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
 
 
 def render_prompt(name: str, values: dict[str, Any]) -> str:
-    return _environment().get_template(f"{name}.md.j2").render(values).strip() + "\n"
+    template = Path(__file__).parent / "prompts" / f"{name}.md.j2"
+    return render_markdown(template, **values, ms=milliseconds).strip() + "\n"
 
 
 def _precision(brief: Brief) -> str:
@@ -114,16 +113,3 @@ def _present(brief: Brief, budget: PromptBudget) -> str:
         text = present_text(brief.present, brief.baseline.device, brief.program_ms, brief.speedup)
     steps = steps_text(brief.steps, "timed" if brief.program_ms is not None else None)
     return "\n".join(filter(None, [budget.fit(text, "present"), budget.fit(steps, "steps")]))
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "prompts"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,
-    )
-    environment.globals |= {"ms": milliseconds}
-    return environment

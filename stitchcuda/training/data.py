@@ -31,7 +31,7 @@ from stitchcuda.sessions.session import Session
 from stitchcuda.state import Digest, Record
 from stitchcuda.store import Workspace, write_atomically
 from stitchcuda.training.clusters import clusters
-from stitchcuda.training.leakage import Leak, TestReferences, texts_of
+from stitchcuda.training.leakage import Leak, TestReferences, read_held_out_sources, texts_of
 from stitchcuda.training.session_rows import GAMMA, REWARD, DataRow, Kind, session_rows
 from stitchcuda.version import VERSION
 
@@ -97,7 +97,7 @@ def make_data(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadInput(f"{out} is there already and not empty: give a new folder")
     records = {name: home.record(name) for name in dict.fromkeys(names)}
-    kept_apart = {f"{_HELD_OUT}{path}": _read(path) for given in held_out for path in _python_files(given)}
+    kept_apart = {f"{_HELD_OUT}{path}": text for path, text in read_held_out_sources(held_out, "--held-out").items()}
     rows: dict[str, list[DataRow]] = {}
     sources: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -225,17 +225,3 @@ def _in_form(form: Form, row: DataRow, cluster: str, split: Split, number: int) 
             "program": json.dumps(row.program), **named,
         },
     }  # fmt: skip
-
-
-def _python_files(given: Path) -> list[Path]:
-    found = sorted(given.rglob("*.py")) if given.is_dir() else [given]
-    if not found or not found[0].is_file():
-        raise BadInput(f"--held-out {given} names no Python file: give a file, or a folder of them")
-    return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError as error:
-        raise BadInput(f"cannot read {path} ({error.strerror}): let it be read, or leave it out") from error

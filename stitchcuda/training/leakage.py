@@ -8,9 +8,11 @@ Where to look next: `training/clusters.py` (what alike means), `training/data.py
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.clusters import alike, find_structure
 from stitchcuda.training.tasks.decontamination import OVERLAP, ProgramStructure
@@ -58,6 +60,21 @@ class TestReferences:
             if any(alike(structure, piece) for piece in pieces):
                 found.setdefault(name, "its structure")
         return found
+
+
+def read_held_out_sources(places: Iterable[Path], setting: str) -> dict[str, str]:
+    """Returns the texts of the Python files at `places` by path: files, and folders with all below them. `setting`: what named
+    them, such as "--held-out". Raises `BadInput`."""
+    sources: dict[str, str] = {}
+    for place in places:
+        files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+        if not files or not files[0].is_file():
+            raise BadInput(f"{setting} {place} names no Python file: give a file, or a folder of them")
+        try:
+            sources |= {str(file): file.read_text(errors="replace") for file in files}
+        except OSError as error:
+            raise BadInput(f"{setting} {place} cannot be read ({error.strerror}): let it be read, or leave it out") from error
+    return sources
 
 
 def texts_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -42,7 +42,7 @@ class Judged(Record):
     why_not_judged: str = ""
     rubric: Rubric | None = None           # None: no judge model was asked
     baselines: BaselineTimes | None = None  # None: they were not asked for
-    floor: float | None = Field(default=None, gt=0)  # the most speed-up over eager: eager time over the floor; None: unknown
+    floor: float | None = Field(default=None, gt=0)  # `floor_speedup`; None: unknown
     skill: Skill = 1
 
 
@@ -127,6 +127,12 @@ REWARDS: dict[str, Formula] = {
     "cuda-agent-milestones/1": cuda_agent_milestones,
     "log-speedup/1": log_speedup,
 }
+
+
+def floor_speedup(eager_ms: float, floor_ms: float) -> float | None:
+    """The most speed-up over eager: its time, measured or predicted, over the speed-of-light floor. None where either is 0,
+    which means that it is unknown."""
+    return eager_ms / floor_ms if eager_ms > 0 and floor_ms > 0 else None
 
 
 def reward(name: str, judged: Judged) -> Reward:

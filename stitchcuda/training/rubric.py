@@ -8,16 +8,15 @@ Where to look next: `training/rubric_record.py` (the result), `engineers/chat.py
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
 from stitchcuda.engineers.chat import AnswerInterrupted, Chat, ChatAnswer, ChatRequest, ContextWindowExceeded, Message
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.engineers.reply import Malformed, Reply
 from stitchcuda.engineers.selection import check_models, open_chat
 from stitchcuda.errors import ReplyPending, Unavailable
@@ -196,8 +195,8 @@ def _prompt(program: Path, reference: str, verdict: Verdict, skill: int, evidenc
     shown = shown_program(program)
     about = hashlib.sha256("\0".join([reference, shown, str(skill), evidence]).encode()).hexdigest()[:16]
     fence = f"<{hashlib.sha256(shown.encode()).hexdigest()[:16]}>"
-    template = _environment().get_template("rubric.md.j2")
-    text = template.render(
+    text = render_markdown(
+        Path(__file__).parent / "prompts" / "rubric.md.j2",
         skill=skill, facts=facts(verdict), reference=shown_python(reference.encode()), evidence=evidence[:MOST_EVIDENCE],
         fence=fence, program=shown,
     )  # fmt: skip
@@ -231,9 +230,3 @@ def _read(answer: ChatAnswer) -> RubricReply:
     if answer.refusal:
         raise Malformed(f"it was refused ({' '.join(answer.refusal.split())[:200]})")
     return RubricReply.from_text(answer.text)
-
-
-@functools.cache
-def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent / "prompts")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)

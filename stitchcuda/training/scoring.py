@@ -12,9 +12,9 @@ from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.engineers.chat import Chat
 from stitchcuda.errors import NotJudged, Unavailable
-from stitchcuda.state import Precision, Record, Settings
+from stitchcuda.state import Record, Settings
 from stitchcuda.tools.device.device import device_facts
-from stitchcuda.training.rewards import REWARDS, Judged, Reward, Skill, reward
+from stitchcuda.training.rewards import REWARDS, Judged, Reward, Skill, floor_speedup, reward
 from stitchcuda.training.rubric import judge_program
 from stitchcuda.verify.api import Verdict, Verifier, require_program
 from stitchcuda.verify.reference.baselines import time_baselines
@@ -65,17 +65,9 @@ def _with_others(
 
 
 def _floor(verifier: Verifier, settings: Settings) -> float | None:
-    """The most speed-up over eager: its time, measured or predicted, over the floor; None for what could not be captured."""
+    """The most speed-up over eager; None for what could not be captured."""
     facts = verifier.judge.baseline()
     graph = OpGraph.model_validate_json(facts.capture)
-    return floor_speedup(graph, facts.eager_ms, settings)
-
-
-def floor_speedup(graph: OpGraph, eager_ms: float | None, settings: Settings) -> float | None:
-    """Returns eager time over the speed-of-light floor; without `eager_ms` the predicted one. None if nothing is known."""
     device = device_facts(settings.target, predict_for=settings.predict_for)
-    precision: Precision = settings.precision
-    floor = 0.0 if graph.opaque else cost.floor_ms(graph, device, precision)
-    if not floor:
-        return None
-    return (eager_ms if eager_ms is not None else cost.eager_ms(graph, partition(graph), device)) / floor or None
+    eager_ms = facts.eager_ms or cost.eager_ms(graph, partition(graph), device)
+    return floor_speedup(eager_ms, cost.floor_ms(graph, device, settings.precision))

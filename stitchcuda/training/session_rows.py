@@ -25,21 +25,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
 from stitchcuda.engineers.chat import ChatAnswer
 from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, Evidence, Record, Review
 from stitchcuda.store import get_tree
-from stitchcuda.training.rewards import Judged, reward
+from stitchcuda.training.rewards import Judged, floor_speedup, reward
 from stitchcuda.verify.api import Verdict
 from stitchcuda.verify.reference.baseline_times import BaselineTimes
 
 Kind = Literal["skill1", "skill2", "rft", "value"]
 How = Literal["write", "repair", "optimise", "planner", "coder", "verifier"]
 REWARD, GAMMA = "log-speedup/1", 0.4
+_TEMPLATE = Path(__file__).parent / "prompts" / "task.md.j2"
 _PLACE = re.compile(r"(?P<role>planner|coder|verifier)-(?P<about>[0-9a-f]+)-(?P<ordinal>\d+)-[0-9a-f]{12}")
 _NOT_SHOWN = "reference.py"
 
@@ -88,8 +89,7 @@ def credits(rewards: Sequence[float | None], gamma: float = GAMMA) -> list[float
 def task_text(how: How, reference: str, program: str = "", evidence: str = "") -> str:
     """What a model is asked in a single turn: to write a program for a reference, or a better one than `program`, of which
     `evidence` is known."""
-    template = _environment().get_template("task.md.j2")
-    return template.render(how=how, reference=reference.strip(), program=program, evidence=evidence)
+    return render_markdown(_TEMPLATE, how=how, reference=reference.strip(), program=program, evidence=evidence)
 
 
 def asked_to_write(reference: str) -> tuple[SpokenTurn, ...]:
@@ -210,9 +210,7 @@ class _SessionReader:
     def _reward(self, accepted: bool, tier: str | None, speedup: float | None) -> float | None:
         verdict = Verdict.model_validate({"accepted": accepted, "tier": tier or "compiled", "speedup": speedup})
         baseline, times = self.state.get("baseline"), self.state.get("baselines")
-        floor = None
-        if baseline and baseline.floor_ms > 0:
-            floor = (baseline.eager_ms or baseline.predicted_ms) / baseline.floor_ms or None
+        floor = floor_speedup(baseline.eager_ms or baseline.predicted_ms, baseline.floor_ms) if baseline else None
         timed = BaselineTimes.model_validate_json(self.store.get(times)) if times else None
         if timed is not None and timed.skipped:
             timed = None
@@ -261,9 +259,3 @@ def _faster(attempt: Attempt, than: Attempt) -> bool:
 
 def _model_first(file: tuple[str, str | bytes]) -> tuple[bool, str]:
     return file[0] != "model_new.py", file[0]
-
-
-@functools.cache
-def _environment() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parent / "prompts")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)

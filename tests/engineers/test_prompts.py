@@ -15,6 +15,7 @@ from jinja2 import UndefinedError
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.chat_engineer import PARAGRAPH, SENTENCE
 from stitchcuda.engineers.diagnosis import describe_evidence, without_untouched
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.engineers.prompt import (
     AGAIN_MOST,
     FIRST_MOST,
@@ -25,7 +26,7 @@ from stitchcuda.engineers.prompt import (
     planner_prompt,
     verifier_prompt,
 )
-from stitchcuda.engineers.prompt_values import SHARES, PromptBudget, _environment
+from stitchcuda.engineers.prompt_values import SHARES, PromptBudget
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import (
     BuildResult,
@@ -288,9 +289,10 @@ def test_resources_of_kernels_that_a_draft_did_not_touch_are_left_out() -> None:
     assert "old_kernel<true>: " in verifier_prompt(assignment(), Draft(files=PROGRAM, note=""), evidence, ROOM)
 
 
-def test_a_field_that_nobody_gives_is_an_error() -> None:
+def test_a_field_that_nobody_gives_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "page.md.j2").write_text("{{ nobody_gives_this }}")
     with pytest.raises(UndefinedError, match="nobody_gives_this"):
-        _environment().from_string("{{ nobody_gives_this }}").render()
+        render_markdown(tmp_path / "page.md.j2")
 
 
 def test_an_opaque_program_is_said_to_be_one() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from stitchcuda.verify.inputs import secret_inputs
+from stitchcuda.verify.inputs import other_parameters, secret_inputs
 from stitchcuda.verify.inputs.far_state import KINDS, BufferFacts, Draw, concerns, drawn_far
 from stitchcuda.verify.inputs.integer_values import IntegerUses, crowd
 from stitchcuda.verify.inputs.reseeding import Freedom, perturb_far
@@ -102,7 +102,7 @@ def test_a_reference_gets_of_each_kind_what_it_stands(tmp_path: Path) -> None:
     one = secret_inputs.draw(ask)
     secret_inputs.extend(ask, one, 2)
     others: list[secret_inputs.SecretInputs] = []
-    secret_inputs.redraw_far(ask, one, others)
+    other_parameters.redraw_far(ask, one, others)
     assert one.notes == [note for note in one.notes if "had other values in two calls only" in note and note.endswith(": n")]
     found = {other.kind: unpack(other.state, "cpu") for other in others}
     assert set(found) == set(KINDS)
@@ -116,7 +116,7 @@ def test_rows_become_equal_only_where_torch_says_which_is_named(tmp_path: Path, 
     one = secret_inputs.draw(ask)
     secret_inputs.extend(ask, one, 2)
     others: list[secret_inputs.SecretInputs] = []
-    secret_inputs.redraw_far(ask, one, others)
+    other_parameters.redraw_far(ask, one, others)
     found = {other.kind: unpack(other.state, "cpu")[0] for other in others}
     assert ("pruned" in found) == pruned
     assert not pruned or float((found["pruned"] == 0).float().mean()) > 0.7

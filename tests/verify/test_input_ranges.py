@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from stitchcuda.verify.inputs import secret_inputs, variants
-from stitchcuda.verify.inputs.input_ranges import (
-    InputRanges,
-    RangeTests,
-    can_grow,
-    find_ranges,
-    is_narrow,
+from stitchcuda.verify.inputs.input_ranges import InputRanges, RangeTests, find_ranges
+from stitchcuda.verify.inputs.integer_values import IntegerUses
+from stitchcuda.verify.inputs.reference_requests import Expect
+from stitchcuda.verify.inputs.standing import find_standing
+from stitchcuda.verify.inputs.value_changes import (
     leave_range,
     values_around,
     with_compared,
@@ -24,9 +23,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     with_rows_of_zeros,
     with_ties,
 )
-from stitchcuda.verify.inputs.integer_values import IntegerUses
-from stitchcuda.verify.inputs.reference_requests import Expect
-from stitchcuda.verify.inputs.standing import find_standing
+from stitchcuda.verify.inputs.value_domain import can_grow, is_narrow
 from stitchcuda.verify.messages.tensor_block import unpack
 from tests.verify.references import asking, loaded_worker, source
 
@@ -317,7 +314,7 @@ def test_whole_numbers_stay_in_their_range(values: tuple[float, ...], uses: Inte
 @pytest.mark.parametrize("shape", [(64, 33), (4096,), (3, 5, 7, 11), (2, 3)])
 def test_each_value_is_planted_in_some_rows(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     given, values = torch.zeros(shape), (1.0, 2.0, 3.0)
-    monkeypatch.setattr("stitchcuda.verify.inputs.input_ranges._SLOTS", 128)
+    monkeypatch.setattr("stitchcuda.verify.inputs.value_changes._SLOTS", 128)
     made = with_compared(values, torch.Generator().manual_seed(2), given)
     counts = [int((made == value).sum()) for value in values]
     assert min(counts) == max(counts) == max(1, min(given.numel() // 256, 128 // 3))

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stitchcuda.verify.inputs.input_ranges import is_narrow, leave_range
 from stitchcuda.verify.inputs.integer_values import IntegerUses, can_redraw, redraw
+from stitchcuda.verify.inputs.value_changes import leave_range
+from stitchcuda.verify.inputs.value_domain import is_narrow
 from stitchcuda.verify.reference.operator_uses import OperatorUses
 from tests.verify.test_input_ranges import values
 

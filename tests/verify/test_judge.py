@@ -12,8 +12,9 @@ import pytest
 from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.other_parameters import redraw_parameters
 from stitchcuda.verify.inputs.reference_requests import CompareAnswer, FindChanged, InputSet, Receive
-from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs, redraw_parameters
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import Born

@@ -13,7 +13,7 @@ from torch import nn
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
-from stitchcuda.verify.inputs import secret_inputs
+from stitchcuda.verify.inputs import other_parameters, secret_inputs
 from stitchcuda.verify.inputs.reference_requests import Ask, CaptureReference, Expect, InputSet, Renew
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.messages.tensor_block import unpack
@@ -286,13 +286,13 @@ def test_parameters_of_other_magnitudes_and_their_bounds(tmp_path: Path, result:
     """Rows of zeros tie, so a program may give another integer than the reference."""
     ask = asking(tmp_path, source(result, init="self.p0 = nn.Parameter(torch.ones(16))"))
     one = drawn(ask, tmp_path, 3)
-    other = secret_inputs.redraw_parameters(ask, one)
+    other = other_parameters.redraw_parameters(ask, one)
     assert other is not None
     [values] = unpack(other.state, "cpu")
     assert bool((values == 0).any()) is zeros
     assert float(values.abs().max()) >= 2.5
     assert torch.equal(inputs(other.sets[0])[0], inputs(one.sets[0])[0])
-    bounds, usual = secret_inputs.wide_bounds(one, other), one.bounds(3)
+    bounds, usual = other_parameters.wide_bounds(one, other), one.bounds(3)
     assert all(bounds[name].max_relative >= 8 * usual[name].max_relative for name in usual)
     assert not any(bound.unit for bound in bounds.values())
     assert all(bounds[name].max_relative == 0 for name in bounds if not zeros and name.endswith(".1"))
@@ -302,7 +302,7 @@ def test_other_magnitudes_of_a_reference_that_draws_at_random(tmp_path: Path) ->
     init = "self.p0 = nn.Parameter(torch.ones(16)); self.drop = nn.Dropout(0.5)"
     ask = asking(tmp_path, source("self.drop(x * self.p0)", init=init))
     one = drawn(ask, tmp_path, 1)
-    other = secret_inputs.redraw_parameters(ask, one)
+    other = other_parameters.redraw_parameters(ask, one)
     assert other is not None
     assert other.notes == []
     assert other.sets[0].draw_seed == one.sets[0].draw_seed
@@ -311,7 +311,7 @@ def test_other_magnitudes_of_a_reference_that_draws_at_random(tmp_path: Path) ->
 def test_parameters_that_cannot_vary_are_not_drawn_again(tmp_path: Path) -> None:
     result = "x * self.p0 if bool((self.p0 == 1).all()) else x[:, [99]]"
     ask = asking(tmp_path, source(result, init="self.p0 = nn.Parameter(torch.ones(16))"))
-    assert secret_inputs.redraw_parameters(ask, drawn(ask, tmp_path, 1)) is None
+    assert other_parameters.redraw_parameters(ask, drawn(ask, tmp_path, 1)) is None
 
 
 def test_a_reference_that_ends_with_other_magnitudes_is_asked_for_nearer_ones(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_reference_that_ends_with_other_magnitudes_is_asked_for_nearer_ones(tm
             raise secret_inputs.ReferenceLost("the reference crashed")
         return ask(request)
 
-    other = secret_inputs.redraw_parameters(ends, one)
+    other = other_parameters.redraw_parameters(ends, one)
     assert other is not None
     assert float((unpack(other.state, "cpu")[0].abs() - 1).abs().max()) < 0.4
     assert other.notes == ["limited: parameters only near the constructor's values: with others, the reference crashed"]

@@ -60,7 +60,7 @@ class EvaluationTerms(Record):
 
 
 class EvaluationFolder:
-    """Use it inside of `begin`."""
+    """The folder of an evaluation: its terms, answers and verdicts. Call its other methods inside of `begin`."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.bench = out, out / "bench"

@@ -29,7 +29,7 @@ _SHARES = {"rubric of accepted"}           # figures that are no shares of answe
 
 
 class EvaluatedCheckpoint(Record):
-    """The figures of a checkpoint, and what they are more than the first one's; of the first one there are no differences."""
+    """The figures of a checkpoint, and their differences from the first checkpoint's, which itself has none."""
 
     label: str
     weights: str                           # digest, as in the terms

@@ -41,8 +41,9 @@ class FigureInterval(Record):
 
 
 class FigureDifference(FigureInterval):
-    """What a checkpoint has more than the first one, over the problems that both have. `chance`: the share of exchanges of the
-    two checkpoints, structure by structure, that differ as much. `noise`: neither interval nor exchanges show a difference."""
+    """A checkpoint's figure minus the first checkpoint's, over the problems that both have. `chance`: the share of exchanges of
+    the two checkpoints, structure by structure, that differ as much. `noise`: neither interval nor exchanges show a
+    difference."""
 
     clusters: int = 0                      # structures among the problems
     chance: float | None = None

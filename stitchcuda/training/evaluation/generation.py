@@ -28,7 +28,7 @@ from stitchcuda.training.evaluation.evaluation_folder import (
 )  # fmt: skip
 from stitchcuda.training.evaluation.evaluation_problems import EvaluationProblem
 from stitchcuda.training.evaluation.model_checkpoint import ModelCheckpoint
-from stitchcuda.training.stages.training import load_tokenizer, load_weights, tokens_of, weights_digest
+from stitchcuda.training.stages.training import first_line, load_tokenizer, load_weights, tokens_of, weights_digest
 
 _Asked = tuple[EvaluationProblem, int]
 """A problem and the seed of an answer to it."""
@@ -142,7 +142,7 @@ def _config(model: str) -> Any:
     try:
         return AutoConfig.from_pretrained(model)
     except (OSError, ValueError) as error:
-        raise BadInput(f"the model {model} cannot be read: {str(error).strip().partition(chr(10))[0][:300]}") from error
+        raise BadInput(f"the model {model} cannot be read: {first_line(error)}") from error
 
 
 def _revision(model: str) -> str:

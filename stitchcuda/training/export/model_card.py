@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.data import DataManifest
@@ -79,10 +79,9 @@ def make_card(
         base_model=None if Path(root).exists() else root, library_name="peft" if base else "transformers",
         license=licence or None, pipeline_tag="text-generation", tags=["cuda", "stitchcuda", terms.table], model_name=name,
     )  # fmt: skip
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)
     data, why_not = _manifest(str(stage.get("data") or ""), run)
-    return environment.get_template("model_card.md.j2").render(
+    return render_markdown(
+        Path(__file__).parent / "model_card.md.j2",
         front=front.to_yaml(), name=name, form=str(form), table=terms.table, stitchcuda=terms.stitchcuda, summary=summary,
         base=base, chain=chain, local=[model for model in chain if Path(model).exists()], licence=licence, sha256=sha256,
         numbers={key: _value(value) for key, value in stage.items() if key not in (*_ELSEWHERE, *_PLACES)},

@@ -42,7 +42,7 @@ class ProgramObservation(Observation):
 
 
 class ProgramState(State):
-    """How far an episode is, and what came of it; for the trainer."""
+    """What is left of an episode, and its result, for the trainer."""
 
     task: str
     files: list[str]

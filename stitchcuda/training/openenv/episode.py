@@ -18,10 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from stitchcuda.counts import counted
 from stitchcuda.engineers.diagnosis import describe_build
+from stitchcuda.engineers.markdown_templates import render_markdown
 from stitchcuda.errors import BadInput, StitchError
 from stitchcuda.nodes.documentation import search_for_coder
 from stitchcuda.rag.playbook_pages import skeletons
@@ -37,6 +36,7 @@ from stitchcuda.verify.api import builds_folder
 STEPS, CHECKS = 40, 4                      # of one episode
 _MOST_CHARACTERS = 2**20                   # of all files: at up to 12 bytes each in JSON they fit into a request to the service
 _MOST_SAID = 16_000                        # characters of one answer; the longest example of the documentation has 14,600
+_TEMPLATE = Path(__file__).parents[1] / "prompts" / "episode.md.j2"
 _P = ParamSpec("_P")
 
 
@@ -177,8 +177,8 @@ class ProgramEpisode:
 
 def task_prompt(reference: str, target: Target, steps: int, checks: int) -> str:
     """What an agent is told when an episode begins."""
-    return _prompts().get_template("episode.md.j2").render(
-        reference=reference.strip(), steps=steps, checks=checks, target=target, skeletons=sorted(skeletons())
+    return render_markdown(
+        _TEMPLATE, reference=reference.strip(), steps=steps, checks=checks, target=target, skeletons=sorted(skeletons())
     )
 
 
@@ -189,9 +189,3 @@ def _said(answer: Mapping[str, Any]) -> str:
     if answer["reward"] is None:
         lines.append(f"There is no reward: {answer.get('no_score') or 'nothing is known of the program'}.")
     return "\n".join(lines)
-
-
-@functools.cache
-def _prompts() -> Environment:
-    loader = FileSystemLoader(Path(__file__).parents[1] / "prompts")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False)

@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, job TEXT NOT NULL);
 
 
 class QueueFull(StitchError):
-    """As many jobs wait as may."""
+    """The queue holds as many jobs as it may."""
 
 
 class KeyTaken(StitchError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stitchcuda.bench.problems import NAME_FIELDS, SOURCE_FIELDS, read_rows, text_in
+from stitchcuda.bench.problems import NAME_FIELDS, SOURCE_FIELDS, read_rows, read_source, text_in
 from stitchcuda.errors import BadInput
 
 _REFERENCE = re.compile(r"^class Model\b", re.MULTILINE)
@@ -28,16 +28,9 @@ def read_tasks(path: Path) -> dict[str, str]:
                 raise BadInput(f"{path} has two tasks called {name}: rename one")
     elif path.exists():
         files = sorted(path.glob("*.py")) if path.is_dir() else [path]
-        found = {file.stem: text for file in files if _REFERENCE.search(text := _text(file))}
+        found = {file.stem: text for file in files if _REFERENCE.search(text := read_source(file))}
     else:
         raise BadInput(f"there is no {path}: give a .jsonl file, a folder of references, or one reference")
     if not found:
         raise BadInput(f"{path} holds no task: a reference is a Python file with class Model and get_inputs()")
     return found
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as text ({error}): mend or remove it") from error

@@ -56,7 +56,7 @@ class TrainingStage(Record):
         return self
 
     def steps_for(self, rows: int, batch: int) -> int:
-        """Steps of `batch` rows each."""
+        """Returns how many steps the stage makes, of `batch` rows each. `rows`: how many there are."""
         return self.steps if self.steps is not None else max(1, round((self.epochs or 0.0) * rows / batch))
 
 
@@ -138,7 +138,7 @@ class RolloutStage(TrainingStage):
 
     @property
     def answers(self) -> int:
-        """Of a step."""
+        """How many answers a step has."""
         return self.prompts * self.rollouts
 
     @property
@@ -187,7 +187,7 @@ class GrpoStage(AnswerStage):
 
 
 class CriticStage(RolloutStage):
-    """What a stage of PPO is asked besides."""
+    """What every stage of PPO is asked, beside what a `RolloutStage` is."""
 
     rollouts: int = Field(1, ge=1)         # a critic needs no group
     critic: str = ""                       # critic/ of a run of `value` or `ppo`; "": one that begins as the policy

@@ -34,9 +34,9 @@ def require_critic(model: str, critic: str) -> None:
     if found.num_labels != 1 or not any(name.endswith("ForTokenClassification") for name in found.architectures or ()):
         raise BadInput(f"{critic} is no critic: give critic/ of a run of value or ppo, or leave critic out to begin a new one")
     for name in _SHAPE:
-        mine, its = (getattr(config.get_text_config(), name, None) for config in (policy, found))
-        if mine != its:
-            raise BadInput(f"the critic {critic} does not fit {model}: its {name} is {its}, and the model's is {mine}")
+        wanted, given = (getattr(config.get_text_config(), name, None) for config in (policy, found))
+        if given != wanted:
+            raise BadInput(f"the critic {critic} does not fit {model}: its {name} is {given}, and the model's is {wanted}")
 
 
 def load_critic(model: str, critic: str = "") -> Any:

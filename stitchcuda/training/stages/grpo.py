@@ -24,12 +24,12 @@ from stitchcuda.training.stages.rollout_stage import (
     chat_of,
     client_of,
     fitting_prompts,
+    plan_rollouts,
     require_service,
     rollout_arguments,
     said_of_prompts,
-    service_health,
 )
-from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
+from stitchcuda.training.stages.stage_plan import StagePlan
 from stitchcuda.training.stages.stage_rows import PromptRow, mixed, prompt_rows
 from stitchcuda.training.stages.stage_run import RunSummary, StageRun
 from stitchcuda.training.stages.training import load_model, load_tokenizer, lora_of, run_stage
@@ -38,13 +38,7 @@ from stitchcuda.training.stages.training import load_model, load_tokenizer, lora
 def plan_grpo(stage: GrpoStage, out: Path) -> StagePlan:
     """What the stage would do. Nothing is written, and no weights are read. Raises `BadInput`."""
     rows, left_out = fitting_prompts(stage, prompt_rows(stage), load_tokenizer(stage.model))
-    steps = stage.steps_for(len(rows), stage.prompts)
-    counts = {f"skill {skill}": sum(row.skill == skill for row in rows) for skill in (1, 2)}
-    return make_plan(
-        stage, out, rows=counts, left_out=left_out, steps=steps, updates=steps * stage.updates_a_step,
-        verdicts_a_step=stage.answers, generated=stage.answers, tokens=stage.max_prompt + stage.max_completion,
-        service=service_health(stage),
-    )  # fmt: skip
+    return plan_rollouts(stage, out, rows, left_out)
 
 
 def train_grpo(stage: GrpoStage, out: Path, *, resume: bool, tell: Callable[[str], None]) -> RunSummary:

@@ -28,12 +28,12 @@ from stitchcuda.training.stages.rollout_stage import (
     chat_of,
     client_of,
     fitting_prompts,
+    plan_rollouts,
     require_service,
     rollout_arguments,
     said_of_prompts,
-    service_health,
 )
-from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
+from stitchcuda.training.stages.stage_plan import StagePlan
 from stitchcuda.training.stages.stage_rows import PromptRow, episode_rows, mixed, prompt_rows
 from stitchcuda.training.stages.stage_run import RunSummary, StageRun
 from stitchcuda.training.stages.training import first_line, load_model, load_tokenizer, lora_of, run_stage
@@ -42,13 +42,7 @@ from stitchcuda.training.stages.training import first_line, load_model, load_tok
 def plan_ppo(stage: PpoStage | AgenticStage, out: Path) -> StagePlan:
     """What the stage would do. Nothing is written, and no weights are read. Raises `BadInput`, `Unavailable`."""
     rows, left_out = _rows(stage, load_tokenizer(stage.model))
-    steps = stage.steps_for(len(rows), stage.prompts)
-    counts = {f"skill {skill}": sum(row.skill == skill for row in rows) for skill in (1, 2)}
-    return make_plan(
-        stage, out, rows={"tasks": len(rows)} if isinstance(stage, AgenticStage) else counts, left_out=left_out, steps=steps,
-        updates=steps * stage.updates_a_step, verdicts_a_step=_verdicts(stage), generated=stage.answers,
-        tokens=stage.max_prompt + stage.max_completion, service=service_health(stage),
-    )  # fmt: skip
+    return plan_rollouts(stage, out, rows, left_out)
 
 
 def train_ppo(stage: PpoStage | AgenticStage, out: Path, *, resume: bool, tell: Callable[[str], None]) -> RunSummary:
@@ -71,11 +65,6 @@ def _rows(stage: PpoStage | AgenticStage, tokenizer: Any) -> tuple[list[PromptRo
     if isinstance(stage, PpoStage):
         return fitting_prompts(stage, prompt_rows(stage), tokenizer)
     return fitting_prompts(stage, episode_rows(stage), tokenizer, _tools())
-
-
-def _verdicts(stage: PpoStage | AgenticStage) -> int:
-    """Of a step, at most."""
-    return stage.answers * (stage.checks + 1 if isinstance(stage, AgenticStage) else 1)
 
 
 def _tools() -> list[Callable[..., Any]]:

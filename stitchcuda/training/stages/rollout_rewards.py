@@ -178,7 +178,7 @@ def _kinds(judged: Sequence[JudgedRollout]) -> list[str]:
 
 
 def _without_signal(group: Sequence[JudgedRollout]) -> bool:
-    """Whether all rewards of a group are the same: it moves nothing."""
+    """Whether all rewards of a group are the same, so that no answer is favoured."""
     return len({rollout.reward for rollout in group if rollout.reward is not None}) < 2
 
 

@@ -19,7 +19,8 @@ from stitchcuda.store.token_file import read_token
 from stitchcuda.training.reward_service.client import RewardClient, RewardRefused
 from stitchcuda.training.reward_service.trainers import client_for
 from stitchcuda.training.rubric import open_judge
-from stitchcuda.training.stages.config import AnswerStage, RolloutStage
+from stitchcuda.training.stages.config import AgenticStage, AnswerStage, RolloutStage
+from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
 from stitchcuda.training.stages.stage_rows import PromptRow, require_skills
 from stitchcuda.training.stages.stage_run import StageRun
 from stitchcuda.training.stages.training import common_arguments, tokens_of
@@ -35,6 +36,19 @@ def fitting_prompts(
     kept = [row for row in rows if len(tokens_of(tokenizer, row.messages, answer=True, tools=tools)) <= stage.max_prompt]
     require_skills(kept, stage)
     return kept, len(rows) - len(kept)
+
+
+def plan_rollouts(stage: RolloutStage, out: Path, rows: Sequence[PromptRow], left_out: int) -> StagePlan:
+    """What the stage would do with these prompts. Raises `BadInput`."""
+    steps = stage.steps_for(len(rows), stage.prompts)
+    counts, verdicts = {f"skill {skill}": sum(row.skill == skill for row in rows) for skill in (1, 2)}, 1
+    if isinstance(stage, AgenticStage):
+        counts, verdicts = {"tasks": len(rows)}, stage.checks + 1
+    return make_plan(
+        stage, out, rows=counts, left_out=left_out, steps=steps, updates=steps * stage.updates_a_step,
+        verdicts_a_step=stage.answers * verdicts, generated=stage.answers, tokens=stage.max_prompt + stage.max_completion,
+        service=service_health(stage),
+    )  # fmt: skip
 
 
 def rollout_arguments(stage: RolloutStage, folder: StageRun, steps: int) -> Any:

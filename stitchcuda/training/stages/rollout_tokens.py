@@ -18,24 +18,18 @@ from pydantic import ValidationError
 
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
-from stitchcuda.state import Record
 from stitchcuda.training.session_rows import SpokenTurn
-from stitchcuda.training.stages.stage_rows import TalkRow, refuse_held_out
+from stitchcuda.training.stages.stage_rows import StageRow, TalkRow, refuse_held_out
 from stitchcuda.training.stages.stage_run import TOKENS, RunTerms, StageRun
 
 
-class TokenRow(Record):
+class TokenRow(StageRow):
     """One answer. `wrote`: 1 for each token of `answer` that the model wrote, 0 for those of tools."""
 
-    id: str
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
     wrote: tuple[int, ...]
     reward: float
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     @property
     def length(self) -> int:
@@ -43,7 +37,7 @@ class TokenRow(Record):
 
 
 def vocabulary_digest(tokenizer: Any) -> str:
-    """Names what tokens mean."""
+    """Returns a digest of the tokenizer's vocabulary: where it is equal, tokens mean the same."""
     return hashlib.sha256(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode()).hexdigest()[:16]
 
 

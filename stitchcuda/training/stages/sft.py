@@ -23,7 +23,15 @@ from stitchcuda.training.stages.rollout_tokens import TokenRow, fitting, token_r
 from stitchcuda.training.stages.stage_plan import StagePlan, make_plan
 from stitchcuda.training.stages.stage_rows import TalkRow, talk_rows
 from stitchcuda.training.stages.stage_run import RunSummary, StageRun
-from stitchcuda.training.stages.training import common_arguments, load_model, load_tokenizer, lora_of, run_stage, tokens_of
+from stitchcuda.training.stages.training import (
+    common_arguments,
+    first_line,
+    load_model,
+    load_tokenizer,
+    lora_of,
+    run_stage,
+    tokens_of,
+)
 
 Rows = Sequence[TalkRow] | Sequence[TokenRow]
 
@@ -56,7 +64,7 @@ def train_sft(stage: SftStage, out: Path, *, resume: bool, tell: Callable[[str],
                 processing_class=tokenizer, peft_config=lora_of(stage),
             )  # fmt: skip
         except ValueError as error:        # TRL knows the assistant's turns of some families' templates only
-            raise BadInput(f"TRL cannot train on {stage.model}: {str(error).strip().partition(chr(10))[0][:300]}") from error
+            raise BadInput(f"TRL cannot train on {stage.model}: {first_line(error)}") from error
 
     return run_stage(
         stage, StageRun(out), [row.digest for row in rows], steps, 1, said, trainer, resume=resume, tell=tell

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.stages.config import CriticStage, TrainingStage
+from stitchcuda.training.stages.training import first_line
 
 _GIB = 2**30
 
@@ -62,7 +63,7 @@ def make_plan(
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except (OSError, ValueError) as error:
-        raise BadInput(f"the model {stage.model} cannot be read: {str(error).strip().partition(chr(10))[0][:300]}") from error
+        raise BadInput(f"the model {stage.model} cannot be read: {first_line(error)}") from error
     parameters = sum(parameter.numel() for parameter in model.parameters())
     trained = _adapter_size(model, stage.lora_rank) if stage.lora_rank else parameters
     width = 2 if torch.cuda.is_available() else 4
@@ -94,7 +95,7 @@ def plan_lines(plan: StagePlan) -> list[str]:
     lines = [
         f"rows: {rows}; left out as too long: {plan.left_out:,}",
         f"steps: {plan.steps:,}, with {plan.updates:,} updates of the weights",
-        f"weights: {plan.parameters:,}, on {plan.device}; trained: {plan.trained_parameters:,} {_of(plan)}",
+        f"weights: {plan.parameters:,}, on {plan.device}; trained: {plan.trained_parameters:,} {_trained_part(plan)}",
         f"memory, estimated: {memory.total:.2f} GiB (weights {memory.weights:.2f}, training {memory.trained:.2f}, "
         f"critic {memory.critic:.2f}, logits {memory.logits:.2f}, keys and values {memory.cache:.2f}), without activations "
         "between layers",
@@ -108,7 +109,7 @@ def plan_lines(plan: StagePlan) -> list[str]:
     return lines
 
 
-def _of(plan: StagePlan) -> str:
+def _trained_part(plan: StagePlan) -> str:
     rank = plan.stage["lora_rank"]
     return f"of an adapter of rank {rank}" if rank else "of them"
 

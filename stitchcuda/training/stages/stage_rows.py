@@ -20,7 +20,7 @@ from stitchcuda.bench.problems import read_rows
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 from stitchcuda.training.data import DataManifest
-from stitchcuda.training.leakage import TestReferences
+from stitchcuda.training.leakage import TestReferences, read_held_out_sources
 from stitchcuda.training.openenv.episode import task_prompt
 from stitchcuda.training.reward_service.tasks import read_tasks
 from stitchcuda.training.rewards import Skill
@@ -28,31 +28,31 @@ from stitchcuda.training.session_rows import SpokenTurn, asked_to_write
 from stitchcuda.training.stages.config import AgenticStage, AnswerStage, RolloutStage, SftStage
 
 
-class PromptRow(Record):
+class StageRow(Record):
+    """A row that a stage learns from."""
+
+    id: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+class PromptRow(StageRow):
     """A prompt of GRPO or PPO. `task`: what the reward service is asked with, a name or the reference's text. `program`: the
     files that the prompt shows and edits apply to; {} where it shows none."""
 
-    id: str
     skill: Skill
     messages: tuple[SpokenTurn, ...]
     task: str
     reference: str
     program: dict[str, str] = Field(default_factory=dict)
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
-
-class TalkRow(Record):
+class TalkRow(StageRow):
     """Messages of fine-tuning; the assistant's are learnt."""
 
-    id: str
     messages: tuple[SpokenTurn, ...]
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
 def talk_rows(stage: SftStage) -> list[TalkRow]:
@@ -177,16 +177,7 @@ def rows_of(data: Path, name: str) -> list[dict[str, Any]]:
 
 def refuse_held_out(rows: Sequence[PromptRow | TalkRow], held_out: Sequence[str]) -> None:
     """Raises `BadInput` if a row shows one of the references in these files and folders."""
-    sources: dict[str, str] = {}
-    for given in map(Path, held_out):
-        found = sorted(given.rglob("*.py")) if given.is_dir() else [given]
-        try:
-            sources |= {str(path): path.read_text(errors="replace") for path in found}
-        except OSError as error:
-            raise BadInput(f"held_out: {given} cannot be read ({error.strerror})") from error
-        if not found:
-            raise BadInput(f"held_out: {given} holds no Python file")
-    tests = TestReferences(sources)
-    for row in rows if sources else ():
+    tests = TestReferences(read_held_out_sources(map(Path, held_out), "held_out:"))
+    for row in rows if held_out else ():
         if leak := next(iter(tests.leaks(row.id, row.model_dump())), None):
             raise BadInput(f"the row {leak.row} shows the held-out {leak.reference} ({leak.how} in {leak.field})")

@@ -34,7 +34,7 @@ _SAVED = re.compile(r"checkpoint-(\d+)")
 
 
 class RunTerms(Record):
-    """What a run is."""
+    """What a run was asked to do. `digest`: of all that decides its weights."""
 
     table: str
     digest: Digest
@@ -54,7 +54,7 @@ class RunSummary(Record):
 
 
 class StageRun:
-    """One run's folder. `begin` before anything is written."""
+    """One run's folder. Call `begin` before anything is written."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.checkpoints = out, out / "checkpoints"

@@ -3,7 +3,7 @@
 A program may be right near the constructor's values only: a series in place of a function behind a small matrix, a window in
 place of a recurrence that forgets, counters of 16 bits. A kind has strengths: the largest that the reference stands is taken,
 found by trying. Pure functions on tensors. Where to look next: `verify/reference/reference_state.py` (who tries them),
-`verify/inputs/secret_inputs.py` (which check gets which kind).
+`verify/inputs/other_parameters.py` (which check gets which kind).
 """
 
 from __future__ import annotations

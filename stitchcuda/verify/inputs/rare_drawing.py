@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stitchcuda.verify.inputs.input_ranges import InputRanges, find_domain
+from stitchcuda.verify.inputs.input_ranges import InputRanges
 from stitchcuda.verify.inputs.reseeding import random_signs
+from stitchcuda.verify.inputs.value_domain import find_domain
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from stitchcuda.verify.inputs.input_ranges import (
-    InputRanges,
-    find_domain,
-    is_setting,
-    like,
-    list_tensors,
-    replace_numbered,
-    with_grown_integers,
-    with_huge_values,
-)
+from stitchcuda.verify.inputs.input_ranges import InputRanges, list_tensors, replace_numbered
 from stitchcuda.verify.inputs.integer_values import SMALLEST, is_mask
 from stitchcuda.verify.inputs.rare_drawing import Change, Drawing, by_row, few_places
 from stitchcuda.verify.inputs.rare_integers import (
@@ -39,6 +30,8 @@ from stitchcuda.verify.inputs.rare_integers import (
     repeating,
 )
 from stitchcuda.verify.inputs.reseeding import is_constant, root_mean_square
+from stitchcuda.verify.inputs.value_changes import like, with_grown_integers, with_huge_values
+from stitchcuda.verify.inputs.value_domain import find_domain, is_setting
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.messages.shared_tensors import is_float8
 

@@ -4,8 +4,8 @@
 secret seed; the others are variants of such inputs (`_candidates` says which set gets which). All programs of a session are
 judged on the same sets, the final verification on fresh ones. The tensors lie in blocks of memory, which nobody can open who
 was not given their descriptors: a program's worker gets those of inputs when it is asked about them, of expected outputs never.
-Where to look next: `verify/inputs/variants.py` (what is varied), `verify/messages/tensor_block.py` (the blocks),
-`verify/program/trial.py` (who calls a program with them).
+Where to look next: `verify/inputs/variants.py` (what is varied), `verify/inputs/other_parameters.py` (other secret parameters),
+`verify/messages/tensor_block.py` (the blocks), `verify/program/trial.py` (who calls a program with them).
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from typing import Any
 
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
+from stitchcuda.verify.compare.bound import Bound, pool_measures
 from stitchcuda.verify.inputs import reference_requests as requests
-from stitchcuda.verify.inputs.far_state import KINDS
 from stitchcuda.verify.inputs.rare_values import FAR, IN_ROWS, LOOSE, MIXED, ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import Ask, Groups, InputSet
-from stitchcuda.verify.inputs.reseeding import WIDEST
 from stitchcuda.verify.inputs.variants import (
     ALIKE,
     BLANK,
@@ -55,8 +53,7 @@ _LARGER = 2                                # another size is at most this many t
 _KINDS_S, _KINDS_LARGE_S = 30.0, 2.0       # seconds for kinds of rare inputs, and where a call takes ...
 _LARGE = 2**26                             # ... so many bytes and more
 _MUCH = 2**30                              # bytes of a call, above which what is only similar is not tried
-_LITTLE, _MOST_S = 2**26, 15.0            # bytes of a call of which all kinds of parameters are tried, for so many seconds
-_CONDITIONED, _LEAST_ERROR = 8.0, 2.0**-22  # with these the reference's own error may be so many times larger, or than this
+LITTLE = 2**26                             # bytes of a call of which all kinds of parameters and of rare inputs are tried
 KEPT_BUFFERS = "limited: buffers of masks and integers keep the constructor's values"
 _random = secrets.SystemRandom()
 
@@ -269,83 +266,6 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
-def redraw_all(ask: Ask, secret_inputs: SecretInputs, clock: Clock = time.monotonic) -> list[SecretInputs]:
-    """Parameters of other magnitudes, then such that are far from the constructor's: those that the reference stands."""
-    first = redraw_parameters(ask, secret_inputs)
-    others = [first] if first else []
-    redraw_far(ask, secret_inputs, others, clock)
-    return others
-
-
-def redraw_parameters(ask: Ask, secret_inputs: SecretInputs) -> SecretInputs | None:
-    """Draws parameters of other magnitudes, as far as the reference stands them, and answers the first set's seed with them;
-    None if parameters cannot be varied."""
-    if not secret_inputs.renewed:
-        return None
-    first, terms = secret_inputs.sets[0], (tuple(sorted(secret_inputs.kept)), secret_inputs.alike, secret_inputs.amplified)
-    wide = requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=secret_inputs.usual)
-    try:
-        made = ask(wide)
-        notes: tuple[str, ...] = ()
-    except ReferenceLost as error:         # on a GPU an index out of range ends the whole process
-        made = ask(requests.Renew(secrets.randbits(31), *terms))
-        notes = (f"limited: parameters only near the constructor's values: with others, {error}",)
-    if not made.varied:
-        return None
-    other = replace(secret_inputs, state=made.state, notes=[*made.notes, *notes], sets=[])
-    other.sets.append(draw_set(ask, other, seed=first.seed, variants=[GIVEN]))
-    return other
-
-
-def wide_bounds(secret_inputs: SecretInputs, other: SecretInputs) -> dict[str, Bound]:
-    """The error bounds with the parameters of `other`: `WIDEST` times what the reference's errors on all these sets allow, as
-    intermediate values, and so their rounding, may be larger by so much. Small elements and slices have no limits of their
-    own: a row of zeros can make a slice constant, which a norm then divides by nearly nothing."""
-    given = [*secret_inputs.sets, *other.sets]
-    sets = [input_set for input_set in given if input_set.names == other.sets[0].names]
-    other.bounds_of(sets)
-    by_output = zip(sets[0].names, zip(*(input_set.measures for input_set in sets), strict=True), strict=True)
-    return {name: widest(measures) for name, measures in by_output}
-
-
-def widest(measures: Sequence[Measure], times: float = WIDEST) -> Bound:
-    """So many times what the reference's errors allow, for the output as a whole."""
-    usual = pool_measures(measures)
-    return Bound(max_relative=times * usual.max_relative, norm_relative=times * usual.norm_relative)
-
-
-def redraw_far(
-    ask: Ask, secret_inputs: SecretInputs, others: list[SecretInputs], clock: Clock = time.monotonic
-) -> None:
-    """Appends parameters of each kind that is far from the constructor's, in random order, for as long as that takes little
-    time: of a large reference one kind takes the place of the other magnitudes in half of all checks."""
-    first, until = secret_inputs.sets[0], clock() + _MOST_S
-    terms = (tuple(sorted(secret_inputs.kept)), secret_inputs.alike, secret_inputs.amplified)
-    usual = _CONDITIONED * max(secret_inputs.usual, _LEAST_ERROR)
-    large = secret_inputs.bytes_of_a_call() > _LITTLE
-    for kind in _random.sample(list(KINDS), 1 if large else len(KINDS)):
-        if not (_random.random() < 1 / 2 if large else clock() < until):
-            return
-        try:
-            made = ask(requests.Renew(secrets.randbits(31), *terms, wide_for=first.seed, usual=usual, far=kind))
-            other = replace(secret_inputs, state=made.state, notes=[], sets=[], kind=kind)
-            if made.varied and kind == "loaded":
-                for drawn in (secret_inputs, *others):
-                    drawn.notes = [note for note in drawn.notes if not note.startswith(KEPT_BUFFERS)]
-                secret_inputs.notes += made.notes
-            for variants in ([GIVEN], [*SMALL, GIVEN]) if made.varied and not large else ([GIVEN],) if made.varied else ():
-                other.sets.append(draw_set(ask, other, seed=first.seed, variants=variants))
-        except BadInput as error:          # such as an index out of range, which ends the whole process on a GPU
-            if isinstance(error, ReferenceLost) and error.late:
-                raise
-            secret_inputs.remark(f"limited: parameters of one kind ({KINDS[kind].what}) were not tried: {error}")
-            return
-        if other.sets and large:
-            others[:] = [other]
-        elif other.sets:
-            others.append(other)
-
-
 def bounds_with(secret_inputs: SecretInputs, seeds: int, given: InputSet) -> dict[str, Bound]:
     """The error bounds for a set beside the first `seeds` ones. Where all terms of a sum are equal, all of its roundings may go
     one way, in another order than the reference's: then they are at least `LOOSE`."""
@@ -371,19 +291,19 @@ def draw_rare(ask: Ask, secret_inputs: SecretInputs, clock: Clock = time.monoton
         wanted.append((FULL, None))
     if any(fact.floating for fact in first.input_facts) and secret_inputs.bytes_of_a_call() < _MUCH:
         wanted.append((NUDGED, first.seed))
-    if secret_inputs.bytes_of_a_call() < _LITTLE:
+    if secret_inputs.bytes_of_a_call() < LITTLE:
         wanted += [(CROWDED, None), (ONE_RUN, None), (ALIKE, None), (DRIFTED, first.seed)]
     for variant, seed in wanted:
         drawn = draw_variant(ask, secret_inputs, variants=[variant], seed=seed)
         if drawn is not None:
             yield drawn
         del drawn                          # it may be gigabytes
-    if first.draw_seed is not None and secret_inputs.bytes_of_a_call() < _LITTLE:
+    if first.draw_seed is not None and secret_inputs.bytes_of_a_call() < LITTLE:
         for rare in ask(requests.FindRareSeeds(first, secret_inputs.state, secrets.randbits(31))).seeds:
             drawn = draw_set(ask, secret_inputs, variants=[GIVEN], seed=first.seed, draw_seed=rare)
             yield replace(drawn, variant=RARE_DRAWS)
     yield from _draw_rare_kinds(ask, secret_inputs, clock)
-    for _ in range(_MET if secret_inputs.bytes_of_a_call() < _LITTLE else 0):
+    for _ in range(_MET if secret_inputs.bytes_of_a_call() < LITTLE else 0):
         drawn = draw_variant(ask, secret_inputs, variants=[MET])
         if drawn is not None:
             yield drawn

@@ -19,15 +19,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from stitchcuda.verify.inputs.input_ranges import (
-    Domain,
-    InputRanges,
-    find_domain,
-    is_setting,
+from stitchcuda.verify.inputs.input_ranges import InputRanges, replace_numbered
+from stitchcuda.verify.inputs.integer_values import SMALLEST, crowd
+from stitchcuda.verify.inputs.rare_values import ONE, RARE, draw
+from stitchcuda.verify.inputs.reseeding import is_constant, random_places
+from stitchcuda.verify.inputs.value_changes import (
     leave_range,
     like,
-    replace_numbered,
-    rows_sum_to_one,
     with_compared,
     with_constant_rows,
     with_grown_integers,
@@ -38,9 +36,7 @@ from stitchcuda.verify.inputs.input_ranges import (
     with_small_rows,
     with_ties,
 )
-from stitchcuda.verify.inputs.integer_values import SMALLEST, crowd
-from stitchcuda.verify.inputs.rare_values import ONE, RARE, draw
-from stitchcuda.verify.inputs.reseeding import is_constant, random_places
+from stitchcuda.verify.inputs.value_domain import Domain, find_domain, is_setting, rows_sum_to_one
 from stitchcuda.verify.inputs.value_order import find_interchangeable_axis
 from stitchcuda.verify.messages.shared_tensors import as_real, flat_parts, without_float8
 

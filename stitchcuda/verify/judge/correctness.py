@@ -21,13 +21,21 @@ from stitchcuda.counts import counted
 from stitchcuda.state import MOST_STEPS, CallStep, CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.far_state import KINDS
+from stitchcuda.verify.inputs.other_parameters import wide_bounds
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, shorten_list, wide_bounds
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, bounds_with, shorten_list
 from stitchcuda.verify.inputs.variants import GIVEN, describe
 from stitchcuda.verify.integrity.device_time import RecordedWork
 from stitchcuda.verify.judge.other_calls import check_row, check_shared
 from stitchcuda.verify.messages.program_requests import CallWork, Step
 from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.program.other_uses import (
+    try_modes,
+    try_new_instance,
+    try_other_layout,
+    try_other_parameters,
+    try_second_instance,
+)
 from stitchcuda.verify.program.trial import Trial
 
 _MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
@@ -181,21 +189,21 @@ def add_remarks(
     last, allowed = (other, wide_bounds(secret_inputs, other)) if other is not None else (secret_inputs, bounds)
     try:
         for given in (inputs for inputs in secret_inputs.sets[:seeds] if inputs.lenient):
-            trial.remark(trial.try_other_layout(given, bounds))
+            trial.remark(try_other_layout(trial, given, bounds))
             done += 1
-        trial.remark(trial.try_other_layout(secret_inputs.sets[0], bounds, pitched=True))
+        trial.remark(try_other_layout(trial, secret_inputs.sets[0], bounds, pitched=True))
         if other is not None:
-            note = trial.try_other_parameters(other, allowed)
+            note = try_other_parameters(trial, other, allowed)
             for remark in other.notes:
                 trial.remark(remark)
             if twice and not note:
-                wrong = trial.try_second_instance(secret_inputs, other, allowed)
+                wrong = try_second_instance(trial, secret_inputs, other, allowed)
             for far in others[1:] if twice and not note else ():
                 if not wrong:
                     last, allowed = far, wide_bounds(secret_inputs, far)
-                    wrong = [f"{_with(far)}, {reason}" for reason in trial.try_new_instance(far, allowed)]
+                    wrong = [f"{_with(far)}, {reason}" for reason in try_new_instance(trial, far, allowed)]
         if not note and not wrong:
-            wrong = trial.try_modes(last.sets[0], allowed, secret_inputs.sets[1 % len(secret_inputs.sets)])
+            wrong = try_modes(trial, last.sets[0], allowed, secret_inputs.sets[1 % len(secret_inputs.sets)])
     except WorkerFailed as failure:
         return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds), ""
     new = [remark for remark in trial.notes if remark not in result.notes]

@@ -19,15 +19,9 @@ from typing import NamedTuple, TypeVar
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
+from stitchcuda.verify.inputs.other_parameters import redraw_all
 from stitchcuda.verify.inputs.reference_requests import FindUnmet, InputSet, WatchConditions
-from stitchcuda.verify.inputs.secret_inputs import (
-    InputTerms,
-    SecretInputs,
-    draw_other_sizes,
-    draw_rare,
-    read_free_sizes,
-    redraw_all,
-)
+from stitchcuda.verify.inputs.secret_inputs import InputTerms, SecretInputs, draw_other_sizes, draw_rare, read_free_sizes
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.judge import caught_failures, correctness
 from stitchcuda.verify.judge.judge_resources import JudgeResources

@@ -5,8 +5,8 @@ error bound, buffers that the reference updates have its values (within the boun
 they were, bit for bit. The reference worker compares. Only tensors that the program's worker wrote are believed, except where
 it admits to tampering. Every failure of the worker is raised as `WorkerFailed`. It does not decide which calls are made, nor
 the verdict.
-Where to look next: `verify/judge/correctness.py` (which calls, and what follows), `verify/reference/comparisons.py` (the
-comparison), `verify/program/program_worker.py` (the other end).
+Where to look next: `verify/judge/correctness.py` (which calls, and what follows), `verify/program/other_uses.py` (calls as the
+first ones are not), `verify/reference/comparisons.py` (the comparison), `verify/program/program_worker.py` (the other end).
 """
 
 from __future__ import annotations
@@ -62,14 +62,11 @@ from stitchcuda.verify.messages.program_requests import (
 from stitchcuda.verify.messages.request import Request
 from stitchcuda.verify.messages.tensor_block import TensorBlock, with_layouts
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
-from stitchcuda.verify.program.call_form import find_faults, find_limits, settings_fault
+from stitchcuda.verify.program.call_form import find_faults, find_limits
 
-_MODES: dict[GradientMode, str] = {
-    "enable_grad": "with gradients enabled, for inputs that require them", "inference_mode": "under torch.inference_mode()",
-}  # fmt: skip
 _CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
 _SPARE = 2**21                             # bytes of room for inputs and state beyond their own: layouts may differ a little
-_MOST_NAMED = 200                          # characters of a name that a worker reported, in a message,
+MOST_NAMED = 200                          # characters of a name that a worker reported, in a message,
 _MOST_SAID = 1000                          # and of a sentence
 _MOST_CAUGHT = 8                           # failures that a worker reported as caught
 
@@ -187,7 +184,7 @@ class Trial:
         """Notes that the program cannot be called with the reference's keyword arguments."""
         wanted = self.built.habits.arguments
         if wanted and ours and tuple(ours[: len(wanted)]) != wanted:
-            named = shorten_list([name[:_MOST_NAMED] for name in ours])
+            named = shorten_list([name[:MOST_NAMED] for name in ours])
             self.notes.append(
                 f"limited: forward's arguments are named {named}, the reference's {shorten_list(wanted)}: call it by position"
             )
@@ -208,7 +205,7 @@ class Trial:
             equal = f"limited: {shorten_list(some)} had equal values where their shapes are"
             self.notes.append(f"{equal}: which is which does not show")
         elif self.guessed:
-            pairs = [f"{guessed[name][:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
+            pairs = [f"{guessed[name][:MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
             self.notes.append(f"{shorten_list(pairs)}, by shape: name them as the reference does, or rename in a load hook")
         gone = elsewhere | (kept & missing)
         self.state_names = [name for name in self.built.state_names if name not in gone]
@@ -367,118 +364,31 @@ class Trial:
             worked = self._ask(WatchIdle(budget_s=seconds), seconds=most, doing="doing nothing").worked
         except WorkerFailed as failure:
             return str(failure)
-        return f"it works on the device while nobody calls it ({worked[0][:_MOST_NAMED]})" if worked else ""
+        return f"it works on the device while nobody calls it ({worked[0][:MOST_NAMED]})" if worked else ""
 
     @property
     def protections(self) -> Protections:
         """The sandbox's protections that are in force around the program."""
         return self._worker.child.protections
 
-    def try_other_layout(self, given: InputSet, bounds: dict[str, Bound], *, pitched: bool = False) -> str:
-        """Calls the program on inputs in a layout that `get_inputs()` never gives: that of `given`, or `pitched`, as parts of
-        longer rows. Returns a note where it is wrong, else "": a program need not take them. Random numbers may follow from the
-        layout: then nothing is found out. Raises `WorkerFailed` for tampering only."""
-        if self.built.draws:
-            return ""
-        inputs = "inputs that are parts of longer rows, as x[:, :64] is," if pitched else f"{given.variant} inputs"
-        try:
-            wrong = self.compare(given, self.call(given, same_addresses=False, pitched=pitched), bounds)[1]
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            return f"limited: {inputs} are not taken: {str(failure)[:200]}"
-        return f"limited: {inputs} are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
-
-    def try_other_parameters(self, other: SecretInputs, bounds: dict[str, Bound]) -> str:
-        """Loads other parameters after the first calls and calls the program. Returns a note where it is wrong, else "".
-
-        From then on the trial compares with `other`, so this is the last request to a worker. Raises `WorkerFailed` for
-        tampering only.
-        """
+    def load_parameters(self, other: SecretInputs) -> None:
+        """Loads other parameters into the program; calls are compared with these from now on. Raises `WorkerFailed`."""
         self._secret_inputs = other
-        try:
-            (state,) = self.ask_reference(Lend((other.state,))).blocks
-            request = ReloadState(state=state, names=self.built.state_names)
-            self._ask(request, seconds=self._limits.call_s, doing="taking other parameters")
-            given = other.sets[0]
-            wrong = self.compare(given, self.call(given, same_addresses=False), bounds)[1]
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            return f"limited: parameters cannot be loaded again after the first call: {str(failure)[:200]}"
-        return "limited: parameters loaded after the first call are not taken over: load them before" if wrong else ""
+        (state,) = self.ask_reference(Lend((other.state,))).blocks
+        request = ReloadState(state=state, names=self.built.state_names)
+        self._ask(request, seconds=self._limits.call_s, doing="taking other parameters")
 
-    def try_second_instance(self, first: SecretInputs, other: SecretInputs, bounds: dict[str, Bound]) -> list[str]:
-        """To be asked after `try_other_parameters`: constructs ModelNew once more, with the parameters of `first`, and
-        calls both instances. Returns what is wrong with either. Raises `WorkerFailed` for tampering only."""
-        try:
-            init, state = self.ask_reference(Lend((self.built.init, first.state))).blocks
-            request = AddInstance(init=init, state=state)  # as loading, it takes no turn: it may build
-            self._worker.ask(request, seconds=self._limits.start_s, doing="constructing ModelNew a second time")
-            self._called = 0
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            self.remark(f"limited: ModelNew cannot be constructed twice in a process: {str(failure)[:_MOST_NAMED]}")
-            return []
-        try:
-            for used in (first, other):
-                if used is other:
-                    self._ask(ExchangeInstances(), seconds=self._limits.call_s, doing="running forward")
-                self._secret_inputs = used
-                given = used.sets[0]
-                if wrong := self.compare(given, self.call(given, same_addresses=False), bounds)[1]:
-                    return [f"with two instances of ModelNew in one process, {reason}" for reason in wrong]
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            return [f"with two instances of ModelNew in one process, {failure}"]
-        return []
+    def add_instance(self, secret_inputs: SecretInputs) -> None:
+        """Constructs ModelNew once more, with these parameters; calls go to it from now on. Raises `WorkerFailed`."""
+        init, state = self.ask_reference(Lend((self.built.init, secret_inputs.state))).blocks
+        request = AddInstance(init=init, state=state)  # as loading, it takes no turn: it may build
+        self._worker.ask(request, seconds=self._limits.start_s, doing="constructing ModelNew again")
+        self._called, self._secret_inputs = 0, secret_inputs
 
-    def try_new_instance(self, other: SecretInputs, bounds: dict[str, Bound]) -> list[str]:
-        """Constructs ModelNew once more, with the parameters of `other`, and calls it. Returns what is wrong, also where it
-        fails; nothing where it cannot be constructed, which `try_second_instance` notes. Raises `WorkerFailed` for tampering
-        only."""
-        try:
-            init, state = self.ask_reference(Lend((self.built.init, other.state))).blocks
-            self._worker.ask(
-                AddInstance(init=init, state=state), seconds=self._limits.start_s, doing="constructing ModelNew again"
-            )
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            return []
-        self._called, self._secret_inputs = 0, other
-        try:
-            for given in other.sets:
-                if wrong := self.compare(given, self.call(given, same_addresses=False), bounds)[1]:
-                    return wrong
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            return [str(failure)]
-        return []
-
-    def try_modes(self, given: InputSet, bounds: dict[str, Bound], before: InputSet) -> list[str]:
-        """Calls the program with gradients enabled and in inference mode, on the inputs `before` and then on `given`, of which
-        the values are compared. These should be the last calls: what it makes of its state in inference mode cannot be written
-        to later. Returns what is wrong; where it fails, a note is enough. Raises `WorkerFailed` for tampering only."""
-        for mode, how in _MODES.items():
-            try:
-                self.call(before, same_addresses=False, mode=mode, hold=True)
-                answer = self.call(given, same_addresses=False, mode=mode)
-                wrong = self.compare(given, answer, bounds, values_only=True)[1]
-                wrong += settings_fault(self.built.habits, answer.reply)
-                if changed := self.find_overwritten(given):
-                    wrong.append(f"{shorten_list(changed)} of an earlier call changed during a later one: return fresh tensors")
-            except WorkerFailed as failure:
-                if failure.kind == "tampering":
-                    raise
-                self.remark(f"limited: it cannot be called {how}: {str(failure)[:_MOST_NAMED]}")
-                continue
-            if wrong:
-                return [f"{how}, {reason}" for reason in wrong]
-        return []
+    def exchange_instances(self, secret_inputs: SecretInputs) -> None:
+        """Lets calls go to the other of two instances, which has these parameters. Raises `WorkerFailed`."""
+        self._ask(ExchangeInstances(), seconds=self._limits.call_s, doing="running forward")
+        self._secret_inputs = secret_inputs
 
     def is_correct(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
         """Calls the program and returns whether every output is within its bound. Raises `WorkerFailed`."""

@@ -2,7 +2,7 @@
 
 Random inputs hardly ever meet such a value, so that `>=` in place of `>`, or a token that is never treated apart, would pass.
 Values that come from parameters are not known here. Pure functions on arguments.
-Where to look next: `verify/reference/operator_uses.py` (who calls), `with_compared` in `verify/inputs/input_ranges.py` (what
+Where to look next: `verify/reference/operator_uses.py` (who calls), `with_compared` in `verify/inputs/value_changes.py` (what
 inputs get).
 """
 

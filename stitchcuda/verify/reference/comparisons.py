@@ -23,8 +23,8 @@ from stitchcuda.verify.compare import bound, degenerate_outputs
 from stitchcuda.verify.compare.tolerance import needed_tolerance
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.input_ranges import find_value_range
 from stitchcuda.verify.inputs.reference_requests import ComparedAnswer, InputSet, Names, TensorFacts
+from stitchcuda.verify.inputs.value_domain import find_value_range
 from stitchcuda.verify.inputs.variants import GIVEN
 from stitchcuda.verify.integrity.byte_traffic import extent_bytes
 from stitchcuda.verify.messages import tensor_block, wire

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from stitchcuda.verify.inputs.input_ranges import find_domain, list_tensors, replace_numbered
+from stitchcuda.verify.inputs.input_ranges import list_tensors, replace_numbered
+from stitchcuda.verify.inputs.value_domain import find_domain
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.reference.float64_truth import private_state
 

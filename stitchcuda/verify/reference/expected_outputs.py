@@ -25,9 +25,9 @@ from stitchcuda.verify.inputs import draw_seeds, timed_contents, variants
 from stitchcuda.verify.inputs import reference_requests as requests
 from stitchcuda.verify.inputs.call_requests import ExpectRow, ExpectShared, OtherCalls
 from stitchcuda.verify.inputs.input_ranges import InputRanges, list_tensors
+from stitchcuda.verify.inputs.other_parameters import widest
 from stitchcuda.verify.inputs.rare_values import ONE, RARE
 from stitchcuda.verify.inputs.reference_requests import InputSet
-from stitchcuda.verify.inputs.secret_inputs import widest
 from stitchcuda.verify.messages import out_of_memory, wire
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.messages.request import Done

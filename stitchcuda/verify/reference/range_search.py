@@ -20,7 +20,7 @@ from torch import Tensor
 
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.inputs.input_ranges import InputRanges, RangeTests, find_ranges
-from stitchcuda.verify.inputs.secret_inputs import widest
+from stitchcuda.verify.inputs.other_parameters import widest
 from stitchcuda.verify.inputs.variants import relative_error, summarise, why_worse
 from stitchcuda.verify.messages.out_of_memory import is_out_of_memory
 from stitchcuda.verify.reference.operator_uses import OperatorUses

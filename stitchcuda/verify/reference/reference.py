@@ -30,9 +30,9 @@ from torch.utils import _pytree as pytree
 from stitchcuda import remedies
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs.draw_seeds import seed_generators
-from stitchcuda.verify.inputs.input_ranges import rows_sum_to_one
 from stitchcuda.verify.inputs.integer_values import SMALLEST, holds_whole_numbers
 from stitchcuda.verify.inputs.reference_requests import CallHabits
+from stitchcuda.verify.inputs.value_domain import rows_sum_to_one
 from stitchcuda.verify.inputs.value_order import is_ordered
 from stitchcuda.verify.inputs.variants import is_finite
 from stitchcuda.verify.integrity.call_effects import argument_names

@@ -87,6 +87,8 @@ def test_a_data_set_that_leaks_is_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"the row s/skill2/1 .* leaks a test reference"):
         prompt_rows(grpo(data))
     (tmp_path / "held.py").write_text(REFERENCE.replace("weight", "gain"))
+    with pytest.raises(BadInput, match=r"held_out: .*missing names no Python file"):
+        prompt_rows(grpo(data, skill2_weight=0.0, held_out=[str(tmp_path / "missing")]))
     with pytest.raises(BadInput, match=r"the row s/skill1/0 shows the held-out .*held.py"):
         prompt_rows(grpo(data, skill2_weight=0.0, held_out=[str(tmp_path / "held.py")]))
     (tmp_path / "held.py").write_text(OTHER)
