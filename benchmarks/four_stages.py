@@ -1,11 +1,14 @@
 """CUDA Agent's four stages in order, each from the last one's checkpoint, with and without the warm-up; curves side by side.
 
     python benchmarks/four_stages.py --model MODEL --tasks tasks.jsonl --device auto --steps 100 --out runs --to table.md
+    python benchmarks/four_stages.py --model SmolLM2-135M --family --steps 8 --out runs   # small kernels, for a small model
     python benchmarks/four_stages.py --tiny --steps 2 --out runs       # a random model on the simulator: whether it all runs
 
-Each stage is the command that a person runs. Both arms first collect episodes (PPO that trains the critic alone, so the policy
-stays what it is): fine-tuning and the value pretraining learn from them. Without an accepted episode fine-tuning is left out,
-and the table says so. OUT/curves.html has importance ratios and rewards of both arms. Exits 1 where a stage fails.
+Each stage is the command that a person runs, and both arms run beside each other. With `--family` the tasks are those of
+`benchmarks/kernel_holes.py`, and the model is first tuned on the form of answers and of calls of tools, a third of them right:
+without that a small model writes no program at all. Both arms first collect episodes (PPO that trains the critic alone, so the
+policy stays what it is): fine-tuning and the value pretraining learn from them. Without an accepted episode fine-tuning is left
+out, and the table says so. OUT/curves.html has importance ratios and rewards of both arms. Exits 1 where a stage fails.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -185,11 +189,60 @@ def make_tiny(given: argparse.Namespace) -> None:
     given.model, given.tasks = base / "tuned" / "model", str((base / "gate.py").resolve())
 
 
+def make_family(given: argparse.Namespace) -> None:
+    """Tunes the model on whole programs of the family, in an answer and in calls of tools, and fills in it and the tasks."""
+    import shutil
+
+    from benchmarks.kernel_holes import KERNELS, MODEL, TEST, hole_tasks
+    from stitchcuda.training.openenv.episode import task_prompt
+    from stitchcuda.training.session_rows import asked_to_write
+    from tests.training.stages.data_folder import data_folder, row
+    from tests.training.stages.tiny_model import qwen_template
+
+    base: Path = given.out / "family"
+    shutil.copytree(given.model, base / "model")
+    settings = json.loads((base / "model" / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (base / "model" / "tokenizer_config.json").write_text(json.dumps(settings))
+    (base / "model" / "chat_template.jinja").write_text(qwen_template())
+    kernels = [kernel for kernel in KERNELS if kernel.name not in TEST]
+    wrong = {kernel.name: list[str]() for kernel in kernels}
+    references = {}
+    for task in hole_tasks("cuda" if given.device == "cuda" else "sim"):
+        references[task.kernel.name] = task.reference
+        if task.kernel.name in wrong:
+            wrong[task.kernel.name].append(task.program)
+    rows = []
+    for kernel in kernels:
+        reference, found = references[kernel.name], wrong[kernel.name]
+        asked = asked_to_write(reference)[0].content, task_prompt(reference, given.target, given.turns, 1)
+        for number, program in enumerate([*found, *[kernel.program] * (len(found) // 2)]):
+            calls = [{"name": "write", "arguments": {"path": MODEL, "text": program}}, {"name": "submit", "arguments": {}}]
+            called = "\n".join(f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
+            for kind, question, text in zip(("answer", "calls"), asked, (f"```{MODEL}\n{program}```", called), strict=True):
+                rows.append(row("rft", f"{kernel.name}-{kind}-{number}", question, text, reference))
+    data_folder(base / "data", rows)
+    (base / "sft.toml").write_text(
+        f'[sft]\nmodel = "model"\ndata = "data"\nlora_rank = 64\nlora_alpha = 128\nlearning_rate = {given.form_rate}\n'
+        f'schedule = "cosine"\nbatch = 16\nmicro_batch = {given.form_micro_batch}\nsteps = {given.form_steps}\n'
+        "max_length = 4096\n"
+    )
+    command = [sys.executable, "-m", "stitchcuda", "train", "sft", "sft.toml", "--out", "tuned"]
+    subprocess.run(command, cwd=base, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    tasks = base / "tasks.jsonl"
+    tasks.write_text("".join(json.dumps({"name": kernel.name, "source": references[kernel.name]}) + "\n" for kernel in kernels))
+    given.model, given.tasks = base / "tuned" / "model", str(tasks)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", type=Path, help="a small instruction-tuned model's folder")
     parser.add_argument("--tasks", help="a .jsonl file, a folder of references, or one reference")
     parser.add_argument("--tiny", action="store_true", help="a random model and one task, made here")
+    parser.add_argument("--family", action="store_true", help="small kernels as tasks; the model is tuned on their form first")
+    parser.add_argument("--form-steps", type=int, default=120, help="of that tuning")
+    parser.add_argument("--form-rate", type=float, default=5e-4)
+    parser.add_argument("--form-micro-batch", type=int, default=16)
     parser.add_argument("--device", default="sim", help="of the reward service")
     parser.add_argument("--target", default="sim", choices=("sim", "cuda"), help="what episodes compile for")
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
@@ -207,20 +260,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--to", type=Path, help="file for the table")
     given = parser.parse_args()
-    if not given.tiny and not (given.model and given.tasks):
-        parser.error("give --model and --tasks, or --tiny")
+    if not given.tiny and not (given.model and (given.tasks or given.family)):
+        parser.error("give --model and --tasks, --model and --family, or --tiny")
     given.out = given.out.resolve()
     given.out.mkdir(parents=True)
     if given.tiny:
         given.max_completion, given.max_episode = 3, 500
         make_tiny(given)
+    if given.family:
+        make_family(given)
     given.tasks = str(Path(given.tasks).resolve())
-    server, ran = Server(given.out, Path(given.tasks), given.device, free_port()), list[Ran]()
+    server = Server(given.out, Path(given.tasks), given.device, free_port())
     server.start()
     service = {"reward": given.reward, "reward_url": f"http://127.0.0.1:{server.port}", "token_file": str(given.out / "token")}
     try:
-        for name, warm_up in ARMS.items():
-            ran += Arm(name, given.out, given.model.resolve(), service, given).run(warm_up=warm_up)
+        with ThreadPoolExecutor(len(ARMS)) as threads:
+            arms = [Arm(name, given.out, given.model.resolve(), service, given) for name in ARMS]
+            ran = sum(threads.map(lambda arm: arm.run(warm_up=ARMS[arm.name]), arms), list[Ran]())
     finally:
         server.stop()
     facts = [("model", str(given.model.name)), ("steps of a stage", str(given.steps)), ("reward", given.reward)]
