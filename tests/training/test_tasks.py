@@ -16,6 +16,7 @@ from stitchcuda.training.tasks.composition import compose
 from stitchcuda.training.tasks.decontamination import HeldOut, read_held_out, structure_of
 from stitchcuda.training.tasks.filters import Refused, examine
 from stitchcuda.training.tasks.folding import folded
+from stitchcuda.training.tasks.operator_tables import ACTIVATIONS, OPERATORS
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\nclass Model(nn.Module):\n"
 FORWARD = "    def forward(self, {}):\n{}\n\n\ndef get_inputs():\n    return [{}]\n\n\ndef get_init_inputs():\n    return []\n"
@@ -52,13 +53,16 @@ def test_a_sound_task_passes() -> None:
     examine(text("return F.gelu(self.norm(self.fc(x)))", init="self.fc, self.norm = nn.Linear(16, 8), nn.LayerNorm(8)"))
 
 
-def test_a_whole_operator_has_to_change_a_tenth_of_the_output() -> None:
+def test_a_whole_operator_has_to_change_the_output() -> None:
     lines = "x = torch.relu(self.fc(x))\n{}return x"
     init = "self.fc = nn.Linear(16, 8)"
     weak, strong = (text(lines.format(f"x = x + {share} * torch.sin(7 * x)\n"), init=init) for share in (0.03, 0.9))
-    without = {"sine": text(lines.format(""), init=init), "layer": text("return self.fc(y)", init=init)}
+    without = [("layer", text("return self.fc(y)", init=init)), ("sine", text(lines.format(""), init=init))]
     examine(strong, without=without)
-    with pytest.raises(Refused, match="without the sine, less than 10% of the output changes"):
+    gate = text(lines.format("x = x * torch.sigmoid(0.1 * x[:1] + 2) + 3\n"), init=init)
+    with pytest.raises(Refused, match="without the gate, less than 20%"):
+        examine(gate, without=[("gate", text(lines.format(""), init=init))])
+    with pytest.raises(Refused, match="without the sine, less than 20% of the output changes"):
         examine(weak, without=without)
 
 
@@ -73,6 +77,54 @@ def test_a_residual_goes_around_something_that_is_not_linear() -> None:
             assert any(draft.operators[number].bends for number in numbers), seed
             around += 1
     assert around > 50
+
+
+def test_both_sides_of_a_residual_matter() -> None:
+    """A branch that adds next to nothing is refused, though each of its operators changes much."""
+    inputs = [("x", "torch.randn(n, f)")]
+    draft = composition.Composition("rows", ["n", "f"], {"n": (6, 6), "f": (16, 16)}, inputs=inputs, residual=True)
+    for operator in (ACTIVATIONS[0], OPERATORS["rows"]["mix"][2]):
+        composition._add(draft, random.Random(0), operator)
+    branch = [line for _, line in draft.forward]
+    for scale, sound in ((0.01, False), (10.0, True)):
+        lines = ["identity = x", *branch, f"x = {scale} * x", "x = x + identity", "x = torch.sin(x)"]
+        draft.forward = [(-1, line) for line in lines]
+        sides = draft.without_each()[-2:]
+        assert [name for name, _ in sides] == ["residual", "branch beside the residual"]
+        if sound:
+            examine(draft.write(draft.small()), without=sides)
+            continue
+        with pytest.raises(Refused, match="without the branch beside the residual"):
+            examine(draft.write(draft.small()), without=sides)
+
+
+def test_an_input_of_a_composed_task_has_to_matter_more() -> None:
+    source = text("return torch.relu(x) + 0.05 * y", "x, y", "torch.randn(4, 16), torch.randn(4, 16)")
+    examine(source)
+    with pytest.raises(Refused, match="hardly depend on input 1"):
+        examine(source, without=[])
+
+
+@pytest.mark.parametrize(("layout", "before", "after", "merges"), [
+    ("sequence", ["linear layer"], "feed-forward block", True),
+    ("sequence", ["feed-forward block"], "causal self-attention", True),
+    ("sequence", ["fusion of two sequences"], "causal self-attention", True),
+    ("sequence", ["feed-forward block", "layer norm"], "causal self-attention", False),
+    ("image", ["pointwise convolution", "flattening into tokens"], "SwiGLU feed-forward block", True),
+    ("image", ["pointwise convolution", "ReLU", "flattening into tokens"], "SwiGLU feed-forward block", False),
+    ("rows", ["mean over time"], "linear layer", False),
+    ("sequence", ["adaptive layer norm"], "feature-wise modulation", True),
+    ("image", ["concatenation with a skip connection"], "weight-standardised convolution", True),
+    ("image", ["ReLU", "max pooling"], "global max pooling", True),
+    ("image", ["time embedding"], "global max pooling", True),
+    ("image", ["instance norm", "GELU"], "global average pooling", True),
+    ("image", ["batch norm", "GELU"], "global average pooling", False),
+    ("matrices", ["layer norm of the rows", "SiLU"], "variance of rows", True),
+])  # fmt: skip
+def test_what_algebra_would_merge_does_not_follow(layout: str, before: list[str], after: str, merges: bool) -> None:
+    tables = [OPERATORS[layout], OPERATORS["sequence"], {"act": ACTIVATIONS}]
+    named = {operator.name: operator for table in reversed(tables) for role in table.values() for operator in role}
+    assert composition._merges([named[name] for name in before], named[after]) is merges
 
 
 def test_structure_forgets_names_numbers_and_docstrings() -> None:
@@ -173,15 +225,32 @@ def test_no_product_or_sum_folds_into_the_one_before() -> None:
             follows += operator.linear
             if operator.linear:
                 pending = operator.family in ("product", "convolution")
-            elif operator.role not in ("move", "join", "norm", "pool"):
+            elif operator.role not in ("move", "join", "norm", "pool") or operator.family == "attention":
                 pending = False
     assert follows > 100
 
 
+def test_each_of_two_operators_of_one_name_is_left_out_by_itself() -> None:
+    relu, layer = ACTIVATIONS[0], OPERATORS["rows"]["mix"][0]
+    draft = composition.Composition("rows", ["n", "f"], {"n": (6, 6), "f": (16, 16)}, inputs=[("x", "torch.randn(n, f)")])
+    for operator in (relu, layer, relu):
+        composition._add(draft, random.Random(0), operator)
+    lines = [line for _, line in draft.forward]
+    assert lines == ["x = F.relu(x)", "x = self.fc(x)", "x = F.relu(x)"]
+    steps = [(name, [line.strip() for line in text.splitlines() if "x = " in line]) for name, text in draft.without_each()]
+    assert steps == [("ReLU", lines[1:]), ("ReLU", lines[:2])]
+    draft.forward[-1] = (2, "x = x + F.relu(x)")
+    draft.forward[0] = (0, "x = x + 0.01 * F.relu(x)")
+    with pytest.raises(Refused, match="without the ReLU"):
+        examine(draft.write(draft.small()), without=draft.without_each())
+
+
 @pytest.mark.parametrize(("layout", "shape", "expected"), [
-    ("image", ["b", "c", "h", "w"], "torch.randn(b, c, h, w) * (0.5 + torch.rand(c, 1, 1)) + 0.5 * torch.randn(b, c, 1, 1)"),
-    ("sequence", ["b", "l", "d"], "torch.randn(b, l, d) * (0.5 + torch.rand(d)) + 0.5 * torch.randn(b, 1, d)"),
-    ("rows", ["b", "f"], "torch.randn(b, f) * (0.5 + torch.rand(f)) + 0.5 * torch.randn(f)"),
+    ("image", ["b", "c", "h", "w"],
+     "torch.randn(b, c, h, w) * (0.2 + torch.rand(c, 1, 1) + torch.rand(b, 1, 1, 1)) + torch.randn(b, c, 1, 1)"),
+    ("sequence", ["b", "l", "d"],
+     "torch.randn(b, l, d) * (0.2 + torch.rand(d) + torch.rand(b, 1, 1)) + torch.randn(b, 1, d)"),
+    ("rows", ["b", "f"], "torch.randn(b, f) * (0.2 + torch.rand(f) + torch.rand(b, 1)) + torch.randn(f)"),
 ])  # fmt: skip
 def test_inputs_have_samples_and_channels_that_differ(layout: str, shape: list[str], expected: str) -> None:
     assert composition._uneven(layout, shape) == expected
@@ -197,6 +266,9 @@ CONVOLUTIONS = "return self.b(self.a(x.unsqueeze(0)))"
     (WIDE, "return self.b(torch.relu(self.a(x)))", ""),
     (WIDE, "x = self.a(x)\nreturn self.b(x) + x.sum()", ""),
     (NARROW, "return self.b(self.a(x))", ""),
+    (WIDE, "x = self.a(x)\nreturn (self.a.weight.sum() + x).mean(dim=0)", "mean of linear is linear of a mean"),
+    (WIDE, "return (self.a(x) + self.a(x).relu()).mean(dim=0)", "mean of linear is linear of a mean"),
+    (WIDE, "return (self.a(x).relu() + self.a(x).tanh()).mean(dim=0)", ""),
     (WIDE.replace("Linear(32", "Linear(48"), "return self.b(torch.cat([self.a(x), x], dim=1))", "linear_1 after linear"),
     (WIDE.replace("Linear(32", "Linear(48"), "return self.b(torch.cat([self.a(x).relu(), x], dim=1))", ""),
     ("self.a = nn.Linear(16, 32)", "return self.a(x).mean(dim=0)", "mean of linear is linear of a mean"),

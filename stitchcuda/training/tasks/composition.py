@@ -18,6 +18,7 @@ from stitchcuda.training.tasks.operators import LAYOUTS, SIZES, Operator
 
 Key = TypeVar("Key", str, int)
 _COUNTS = {1: 5, 2: 18, 3: 30, 4: 27, 5: 20}
+_SUM = "x = x + identity"                  # the end of a residual
 _RESIDUAL, _PROJECTED = 0.45, 0.3          # how often a residual is added where it fits; where it needs a projection
 _FIRST = {
     "B": "batch_size", "L": "seq_len", "D": "embed_dim", "C": "channels", "H": "height", "W": "width", "T": "length",
@@ -46,11 +47,10 @@ class Composition:
     residual: bool = False
     names: set[str] = field(default_factory=set)
 
-    def write(self, sizes: Mapping[str, int], without: int | None = None) -> str:
-        """Returns the reference's text with these values of its constants. `without`: the number of an operator whose lines of
-        `forward` are left out."""
+    def write(self, sizes: Mapping[str, int], forward: Sequence[str] | None = None) -> str:
+        """Returns the reference's text with these values of its constants. `forward`: other lines instead of its own."""
         body = "\n".join(f"        {line}" for line in self.init)
-        steps = "\n".join(f"        {line}" for number, line in self.forward if number != without)
+        steps = "\n".join(f"        {line}" for line in ([line for _, line in self.forward] if forward is None else forward))
         taken = "".join(f", {name}" for name in self.arguments)
         text = body + steps
         heads = [f"import {name}" for name in ("math",) if f"{name}." in text]
@@ -75,12 +75,20 @@ class Composition:
         extra = " with a residual connection" if self.residual else ""
         return f"{text[:1].upper()}{text[1:]}{extra}."
 
-    def without_each(self) -> dict[str, str]:
-        """Returns the text at the small sizes without each operator that keeps the shape, by the operator's name."""
-        return {
-            operator.name: self.write(self.small(), without=number)
+    def without_each(self) -> list[tuple[str, str]]:
+        """Returns (name, text at the small sizes without it) for each operator that keeps the shape, and for both sides of the
+        residual. Names may repeat."""
+        lines = [line for _, line in self.forward]
+        left_out = [
+            (operator.name, [line for at, line in self.forward if at != number])
             for number, operator in enumerate(self.operators) if not operator.shape and self.operators[1:]
-        }  # fmt: skip
+        ]  # fmt: skip
+        if self.residual:
+            left_out += [
+                ("residual", [line for line in lines if line != _SUM]),
+                ("branch beside the residual", ["x = identity" if line == _SUM else line for line in lines]),
+            ]
+        return [(name, self.write(self.small(), forward)) for name, forward in left_out]
 
     def small(self) -> dict[str, int]:
         return {name: small for name, (small, _) in self.sizes.items()}
@@ -111,14 +119,15 @@ def compose(rng: random.Random) -> Composition:
 
 
 def _uneven(layout: str, shape: Sequence[str]) -> str:
-    """Returns how `x` is drawn: channels of different sizes, samples (or columns of rows) of different means. Of values that
-    are all alike a norm changes nothing, and any average is the same."""
+    """Returns how `x` is drawn: channels and samples of different sizes, samples (or columns of rows) of different means. Of
+    values that are all alike a norm changes nothing, and any average is the same."""
     channel = _CHANNEL.get(layout, len(shape) - 1)
     behind = ["1"] * (len(shape) - 1 - channel)
     size = ", ".join([shape[channel], *behind])
     means = [name if place in (0, channel) else "1" for place, name in enumerate(shape)]
     offset = size if layout == "rows" else ", ".join(means)
-    return f"torch.randn({', '.join(shape)}) * (0.5 + torch.rand({size})) + 0.5 * torch.randn({offset})"
+    samples = ", ".join([shape[0], *("1" for _ in shape[1:])])
+    return f"torch.randn({', '.join(shape)}) * (0.2 + torch.rand({size}) + torch.rand({samples})) + torch.randn({offset})"
 
 
 def _first_kind(layout: str, letter: str) -> str:
@@ -131,12 +140,12 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
     followers = dict(FOLLOWING[role])
     if not last:
         followers.pop("loss", None)
-    if draft.operators and draft.operators[-1].activated:
+    if draft.operators and (draft.operators[-1].activated or draft.operators[-1].whole):
         followers.pop("act", None)
+    if "norm" in [operator.role for operator in draft.operators[-2:]] and role == "act":
+        followers.pop("norm", None)        # nothing but an activation since the last one
     if draft.operators and draft.operators[-1].sums_to_one:
         followers = {"mix": 1}
-    pending = _is_linear_so_far(draft)
-    affine = bool(draft.operators) and draft.operators[-1].ends_affine
     if last and role:
         ends = {"loss": 3.0, "head": 3.0, "move": 0.2}
         followers = {key: weight * ends.get(key, 1.0) for key, weight in followers.items()}
@@ -146,12 +155,13 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
     while known:
         chosen = _pick(rng, known)
         used = {operator.name for operator in draft.operators}
+        scanned = "scan" in (operator.family for operator in draft.operators)
         options = [*table.get(chosen, []), *(ACTIVATIONS if chosen == "act" else [])]
         fitting = [
             operator for operator in options
-            if (operator.name not in used or chosen == "act" or operator.weight >= 2)
-            and not (operator.first and draft.operators) and not (pending and operator.linear)
-            and not (affine and operator.averages) and _fits(draft, operator)
+            if (operator.name not in used or chosen == "act" or (operator.weight >= 2 and not operator.inputs))
+            and not (operator.first and draft.operators) and not (scanned and operator.family == "scan")
+            and not _merges(draft.operators, operator) and _fits(draft, operator)
         ]  # fmt: skip
         if fitting:
             return rng.choices(fitting, [operator.weight * FAMILY_WEIGHTS[operator.family] for operator in fitting])[0]
@@ -159,12 +169,27 @@ def _draw(draft: Composition, rng: random.Random, role: str, *, last: bool, alon
     return None
 
 
-def _is_linear_so_far(draft: Composition) -> bool:
+def _merges(before: Sequence[Operator], operator: Operator) -> bool:
+    """Whether algebra would merge the operator with those before it, exchange them for less work, or make it a constant."""
+    before = [earlier for earlier in before if earlier.family != "movement" or earlier.init]
+    if not before:
+        return False
+    last, pending = before[-1], _is_linear_so_far(before)
+    product = last.ends_linear or (pending and "norm" not in (earlier.role for earlier in before[-2:]))
+    if last.role == "norm" and last.inputs and operator.role == "join":
+        return True                        # one modulation, or one sum, after another
+    if (pending and operator.linear) or (product and operator.starts_linear) or (last.ends_affine and operator.averages):
+        return True
+    source = next((earlier for earlier in reversed(before) if earlier.role != "act"), last)
+    return operator.pools and (last.skips or last.role in ("norm", "join", "pool") or source.levels)
+
+
+def _is_linear_so_far(before: Sequence[Operator]) -> bool:
     """Whether x is a linear function of what the last product or convolution made: another one, or a sum, folds into it."""
-    for operator in reversed(draft.operators):
+    for operator in reversed(before):
         if operator.linear:
             return operator.family in ("product", "convolution")
-        if operator.role not in ("move", "join", "norm", "pool"):
+        if operator.role not in ("move", "join", "norm", "pool") or operator.family == "attention":
             return False
     return False
 
@@ -232,14 +257,16 @@ def _add_residual(draft: Composition, rng: random.Random, marks: Sequence[tuple[
     spans = [
         (first, last) for first in range(len(marks)) for last in range(first + 1, len(marks))
         if marks[first][0] == marks[last][0]
-        and any(operator.role == "mix" for operator in draft.operators[first:last])
+        and any(operator.role == "mix" and not operator.skips for operator in draft.operators[first:last])
         and any(operator.bends for operator in draft.operators[first:last])  # else both sides fold into one product
         and not any(operator.role in ("head", "loss") for operator in draft.operators[first:last])
     ]  # fmt: skip
     plain = [span for span in spans if marks[span[0]][1] == marks[span[1]][1]]
     projected = [
         span for span in spans
-        if span not in plain and (at := _CHANNEL.get(marks[span[0]][0])) is not None
+        if span not in plain and any(operator.bends and operator.role != "norm" for operator in draft.operators[slice(*span)])
+        and not (span[0] and draft.operators[span[0] - 1].ends_linear)  # which the projection would take in
+        and (at := _CHANNEL.get(marks[span[0]][0])) is not None
         and all(a == b for place, (a, b) in enumerate(zip(marks[span[0]][1], marks[span[1]][1], strict=True)) if place != at)
     ]  # fmt: skip
     if plain and rng.random() < _RESIDUAL:
@@ -255,7 +282,7 @@ def _add_residual(draft: Composition, rng: random.Random, marks: Sequence[tuple[
         before = "identity = self.shortcut(x)"
     else:
         return
-    draft.forward.insert(marks[last][2], (-1, "x = x + identity"))
+    draft.forward.insert(marks[last][2], (-1, _SUM))
     draft.forward.insert(marks[first][2], (-1, before))
     draft.residual = True
 
@@ -272,7 +299,8 @@ def _input(how: str, letters: Mapping[str, str]) -> str:
     shape = ", ".join(_dimension(part.strip(), letters) for part in rest.split(","))
     if kind == "ints":
         return f"torch.randint(0, {_dimension(bound, letters)}, ({shape}{',' if ',' not in shape else ''}))"
-    return f"torch.rand({shape}) > 0.2" if kind == "mask" else f"torch.{kind}({shape})"
+    chosen = {"mask": " > 0.2", "sparse": " > 0.9"}
+    return f"torch.rand({shape}){chosen[kind]}" if kind in chosen else f"torch.{kind}({shape})"
 
 
 def _dimension(text: str, letters: Mapping[str, str]) -> str:

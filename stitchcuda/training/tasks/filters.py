@@ -30,7 +30,7 @@ in `training/tasks/candidate.py`."""
 LARGEST = 1e6                              # magnitude of an output
 _SEEDS = (11, 12)
 _LEAST = 0.01                              # share of an output that a node or other inputs have to change, in norm
-_LEAST_OPERATOR = 0.1                      # that a whole operator has to change
+_LEAST_WHOLE = 0.2                         # that a whole composed operator, or an input of a composed task, has to change
 _TINY = 1e-3                               # a constant that is added against division by zero
 
 
@@ -43,10 +43,10 @@ class Refused(Exception):
         self.why = " ".join(why.split())[:300]
 
 
-def examine(source: str, *, without: Mapping[str, str] | None = None, inductor: bool = False) -> None:
+def examine(source: str, *, without: Sequence[tuple[str, str]] | None = None, inductor: bool = False) -> None:
     """Asks the filters from "runs" to "compiles" about a task's text. Raises Refused.
 
-    `without`: the text without each operator that may be left out, by the operator's name.
+    `without`: of a composed task, (name, text without it) for each operator that may be left out; its inputs matter more.
     `inductor`: torch.compile with its code generation, which takes seconds; else only what precedes it (Dynamo's capture and
     the functional graph, `aot_eager`).
     """
@@ -54,9 +54,9 @@ def examine(source: str, *, without: Mapping[str, str] | None = None, inductor: 
         warnings.simplefilter("ignore")
         task = _Task(source)
         task.ask_for_values()
-        task.ask_for_every_input()
+        task.ask_for_every_input(_LEAST if without is None else _LEAST_WHOLE)
         program = task.export()
-        task.ask_for_operators(without or {})
+        task.ask_for_operators(without or ())
         task.ask_for_dead_nodes(program)
         task.ask_torch_compile("inductor" if inductor else "aot_eager")
 
@@ -134,20 +134,23 @@ class _Task:
     def nearly_same(self, outputs: Sequence[Tensor], least: float = _LEAST) -> bool:
         """Whether all outputs have the shapes of those of the first set of inputs, and differ from them by less than a share of
         what varies in them."""
-        shapes = [leaf.shape for leaf in outputs] == [leaf.shape for leaf in self.own[0]]
-        return shapes and all(_change(given, own) < least for given, own in zip(outputs, self.own[0], strict=True))
+        return self._are_close(outputs, least, _change)
 
-    def ask_for_every_input(self) -> None:
+    def _are_close(self, outputs: Sequence[Tensor], least: float, change: Callable[[Tensor, Tensor], float]) -> bool:
+        shapes = [leaf.shape for leaf in outputs] == [leaf.shape for leaf in self.own[0]]
+        return shapes and all(change(given, own) < least for given, own in zip(outputs, self.own[0], strict=True))
+
+    def ask_for_every_input(self, least: float) -> None:
         tensors = [place for place, value in enumerate(self.inputs[0]) if isinstance(value, Tensor)]
         for place in tensors[1:] if len(tensors) > 1 else ():  # a single one was exchanged before
-            self._ask_for_input(place)
+            self._ask_for_input(place, least)
         if len(tensors) > 1:
-            self._ask_for_input(tensors[0])
+            self._ask_for_input(tensors[0], least)
 
-    def _ask_for_input(self, place: int) -> None:
+    def _ask_for_input(self, place: int, least: float) -> None:
         mixed = [*self.inputs[0]]
         mixed[place] = self.inputs[1][place]
-        if self.nearly_same(self._outputs(self.build(), mixed)):
+        if self.nearly_same(self._outputs(self.build(), mixed), least):
             raise Refused("every input", f"outputs hardly depend on input {place}")
 
     def export(self) -> torch.export.ExportedProgram:
@@ -156,15 +159,15 @@ class _Task:
         except Exception as error:         # torch.export has no common base class for what it cannot do
             raise Refused("exports", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
 
-    def ask_for_operators(self, without: Mapping[str, str]) -> None:
-        for name, text in without.items():
+    def ask_for_operators(self, without: Sequence[tuple[str, str]]) -> None:
+        for name, text in without:
             names = define(text)
             try:
                 outputs = self._outputs(self.build(names=names), self.inputs[0])
             except (NameError, UnboundLocalError, RuntimeError):  # later lines need what it makes
                 continue
-            if self.nearly_same(outputs, _LEAST_OPERATOR):
-                raise Refused("no dead operator", f"without the {name}, less than {_LEAST_OPERATOR:.0%} of the output changes")
+            if self._are_close(outputs, _LEAST_WHOLE, _change_of_form):
+                raise Refused("no dead operator", f"without the {name}, less than {_LEAST_WHOLE:.0%} of the output changes")
 
     def ask_for_dead_nodes(self, program: torch.export.ExportedProgram) -> None:
         module = program.module()
@@ -198,6 +201,16 @@ def _change(given: Tensor, own: Tensor) -> float:
     own, given = own.double(), given.double()
     varying = own - own.mean() if own.numel() > 1 else own
     return float((given - own).norm() / varying.norm().clamp(min=1e-300))
+
+
+def _change_of_form(given: Tensor, own: Tensor) -> float:
+    """The change that is left when the best factor and the best summand are applied to all of `given`: a gate that is the same
+    everywhere changes nothing."""
+    if not own.is_floating_point() or own.numel() == 1:
+        return _change(given, own)
+    given, varying = given.double() - given.double().mean(), own.double() - own.double().mean()
+    factor = (given * varying).sum() / given.square().sum().clamp(min=1e-300)
+    return _change(factor * given, varying)
 
 
 class _Without(fx.Interpreter):

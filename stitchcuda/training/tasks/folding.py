@@ -4,6 +4,7 @@
     conv2d(conv2d(x))               likewise, where one of the kernels is a single point
     linear(cat([linear(x), y]))     likewise
     linear(x).mean(dim=1)           the mean comes first and leaves a product of a fraction of the size
+    (linear(x) + y).mean(dim=1)     likewise
 
 Grouped convolutions and those of two kernels that are both wide are factorisations on purpose. It looks at a captured graph at
 the task's own sizes and runs nothing.
@@ -38,8 +39,9 @@ def folded(graph: OpGraph) -> str:
         while passed and uses[value] == 1 and (view := makers.get(value)) is not None and view.aliases is not None:
             value = view.aliases
             passed = _kind(node) == "mean" or shapes[value][-1:] == width  # else the features themselves were moved
-        parts = _parts(makers[value]) if value in makers else []
-        value = next((part for part in parts if part in makers and uses[part] == 1 and _kind(makers[part])), value)
+        parts = _parts(makers[value], node) if value in makers else []
+        products = [part for part in parts if part in makers and _kind(makers[part]) in ("linear", "convolution")]
+        value = next((part for part in products if uses[part] == 1), value)
         before = makers.get(value)
         if not passed or uses[value] != 1 or before is None or _kind(before) not in ("linear", "convolution"):
             continue
@@ -59,9 +61,10 @@ def _kind(node: Node) -> str:
     return "linear" if name == "linear" else "mean" if name in _MEANS else ""
 
 
-def _parts(node: Node) -> list[str]:
-    """The values that a concatenation puts together."""
-    return _values(node.args[0]) if node.op.startswith("aten.cat.") else []
+def _parts(node: Node, user: Node) -> list[str]:
+    """The values that a concatenation puts together; for a mean, those that a sum adds."""
+    added = _kind(user) == "mean" and node.op.startswith("aten.add.")
+    return _values(node.args[:2] if added else node.args[0]) if added or node.op.startswith("aten.cat.") else []
 
 
 def _data(node: Node) -> str | None:

@@ -41,7 +41,8 @@ def _spatial(n: int) -> dict[str, list[Op]]:
                new="K=channels", weight=1.5),
             Op("weight-standardised convolution", "convolution", "mix",
                f"w = self.weight - self.weight.mean(dim={(1, 2, 3, 4)[: n + 1]}, keepdim=True)\n"
-               f"w = w / (w.std(dim={(1, 2, 3, 4)[: n + 1]}, keepdim=True) + 1e-5)\nx = F.conv{n}d(x, w, self.bias, padding=1)",
+               f"w = w / (w.std(dim={(1, 2, 3, 4)[: n + 1]}, keepdim=True) + 1e-5) / math.sqrt(w[0].numel())\n"
+               f"x = F.conv{n}d(x, w, self.bias, padding=1)",
                f"self.weight = nn.Parameter(torch.randn({{K}}, {{C}}, {', '.join(['3'] * n)}))\n"
                "self.bias = nn.Parameter(torch.zeros({K}))", shape, new="K=channels"),
             Op("gated convolution", "convolution", "mix", "x = torch.tanh(self.filter(x)) * torch.sigmoid(self.gate(x))",
@@ -55,17 +56,6 @@ def _spatial(n: int) -> dict[str, list[Op]]:
                f"self.expand = nn.Conv{n}d({{C}}, 2 * {{C}}, kernel_size=1)\n"
                f"self.dw = nn.Conv{n}d(2 * {{C}}, 2 * {{C}}, kernel_size=3, padding=1, groups=2 * {{C}})\n"
                f"self.project = nn.Conv{n}d(2 * {{C}}, {{C}}, kernel_size=1)"),
-            Op("squeeze-and-excitation", "attention", "mix",
-               f"weights = self.excite(F.relu(self.squeeze(x.mean(dim={dims}))))\n"
-               f"x = x * torch.sigmoid(weights).view(x.shape[0], -1, {ones})",
-               "self.squeeze = nn.Linear({C}, {C} // 4)\nself.excite = nn.Linear({C} // 4, {C})", weight=1.5),
-            Op("efficient channel attention", "attention", "mix",
-               f"weights = self.eca(x.mean(dim={dims}).unsqueeze(1))\n"
-               f"x = x * torch.sigmoid(weights).view(x.shape[0], -1, {ones})",
-               "self.eca = nn.Conv1d(1, 1, kernel_size=3, padding=1, bias=False)"),
-            Op("channel self-attention", "attention", "mix",
-               "flat = x.flatten(2)\nattention = F.softmax(flat @ flat.transpose(1, 2) / flat.shape[-1], dim=-1)\n"
-               "x = x + self.gamma * (attention @ flat).view_as(x)", "self.gamma = nn.Parameter(torch.tensor(0.5))"),
         ],
         "norm": [
             Op("batch norm", "normalisation", "norm", "x = self.bn(x)", f"self.bn = nn.BatchNorm{n}d({{C}})", weight=3),
@@ -101,8 +91,6 @@ def _spatial(n: int) -> dict[str, list[Op]]:
             Op("average pooling", "reduction", "pool", f"x = F.avg_pool{n}d(x, kernel_size=2)", shape=f"B C {h}", weight=1.5),
             Op("overlapping max pooling", "reduction", "pool", f"x = F.max_pool{n}d(x, kernel_size=3, stride=2, padding=1)",
                shape=f"B C {h}"),
-            Op("local average subtracted", "reduction", "pool",
-               f"x = x - F.avg_pool{n}d(x, kernel_size=3, stride=1, padding=1)", weight=0.7),
         ],
         "join": [
             Op("concatenation with a skip connection", "several inputs", "join",
@@ -121,12 +109,21 @@ def _spatial(n: int) -> dict[str, list[Op]]:
                f"self.phi = nn.Conv{n}d({{K}}, {{C}} // 2, kernel_size=1)\n"
                f"self.psi = nn.Conv{n}d({{C}} // 2, 1, kernel_size=1)",
                new="K=channels", inputs=f"gating=randn(B, K, {', '.join(s.split())})"),
+            Op("squeeze-and-excitation", "attention", "join",
+               f"weights = self.excite(F.relu(self.squeeze(x.mean(dim={dims}))))\n"
+               f"x = x * torch.sigmoid(weights).view(x.shape[0], -1, {ones})",
+               "self.squeeze = nn.Linear({C}, {C} // 4)\nself.excite = nn.Linear({C} // 4, {C})", weight=1.5),
+            Op("efficient channel attention", "attention", "join",
+               f"weights = self.eca(x.mean(dim={dims}).unsqueeze(1))\n"
+               f"x = x * torch.sigmoid(weights).view(x.shape[0], -1, {ones})",
+               "self.eca = nn.Conv1d(1, 1, kernel_size=3, padding=1, bias=False)"),
             Op("layer scale and residual", "several inputs", "join", f"x = residual + self.gamma.view(-1, {ones}) * x",
-               "self.gamma = nn.Parameter(torch.full(({C},), 0.5))", inputs=f"residual=randn({inner})"),
+               "self.gamma = nn.Parameter(torch.full(({C},), 0.5))", inputs=f"residual=randn({inner})", affine=True),
         ],
         "move": [
-            Op("nearest-neighbour upsampling", "movement", "move", "x = F.interpolate(x, scale_factor=2, mode='nearest')",
-               shape=f"B C {up}"),
+            Op("nearest-neighbour upsampling and convolution", "convolution", "move",
+               "x = self.conv(F.interpolate(x, scale_factor=2, mode='nearest'))",
+               f"self.conv = nn.Conv{n}d({{C}}, {{K}}, kernel_size=3, padding=1)", f"B K {up}", new="K=channels"),
         ],
         "head": [
             Op("global average pooling", "reduction", "head", f"x = F.adaptive_avg_pool{n}d(x, 1).flatten(1)", shape="B C",
@@ -141,24 +138,24 @@ def _spatial(n: int) -> dict[str, list[Op]]:
                "var = (weights * flat.pow(2)).sum(dim=2) - mean.pow(2)\n"
                "x = torch.cat([mean, var.clamp(min=1e-6).sqrt()], dim=1)",
                "self.attend = nn.Conv1d({C}, {C}, kernel_size=1)", "B 2*C", "rows"),
-            Op("log-mean-exp pooling", "reduction", "head",
-               "x = x.flatten(2)\nx = torch.logsumexp(x, dim=2) - math.log(x.shape[2])", shape="B C", to="rows"),
             Op("Gram matrix", "product", "head",
                "flat = x.flatten(2)\nx = flat @ flat.transpose(1, 2) / flat.shape[-1]", shape="B C C", to="matrices",
                weight=0.3),
         ],
         "loss": [
-            Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target)", inputs=f"target=randn({inner})"),
-            Op("Charbonnier loss", "reduction", "loss", "x = torch.sqrt((x - target).pow(2) + 1e-6).mean()",
+            Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target, reduction='none').mean(dim=1)",
                inputs=f"target=randn({inner})"),
-            Op("binary cross-entropy", "reduction", "loss", "x = F.binary_cross_entropy_with_logits(x, target)",
+            Op("Charbonnier loss", "reduction", "loss", "x = torch.sqrt((x - target).pow(2) + 1e-6).mean(dim=1)",
+               inputs=f"target=randn({inner})"),
+            Op("binary cross-entropy", "reduction", "loss",
+               "x = F.binary_cross_entropy_with_logits(x, target, reduction='none').mean(dim=1)",
                inputs=f"target=rand({inner})"),
             Op("focal loss", "reduction", "loss",
                "ce = F.binary_cross_entropy_with_logits(x, target, reduction='none')\np = torch.exp(-ce)\n"
                "x = ((1 - p).pow(2) * ce).mean(dim=1)", inputs=f"target=rand({inner})"),
             Op("softmax over channels", "reduction", "loss", "x = F.softmax(x, dim=1)"),
             Op("log-softmax over channels", "reduction", "loss", "x = F.log_softmax(x, dim=1)"),
-            Op("dense cross-entropy", "reduction", "loss", "x = F.cross_entropy(self.classify(x), labels)",
+            Op("dense cross-entropy", "reduction", "loss", "x = F.cross_entropy(self.classify(x), labels, reduction='none')",
                f"self.classify = nn.Conv{n}d({{C}}, {{K}}, kernel_size=1)", new="K=num_classes",
                inputs=f"labels=ints(K; B, {', '.join(s.split())})"),
         ],
@@ -169,9 +166,11 @@ IMAGE, SIGNAL, VOLUME = _spatial(2), _spatial(1), _spatial(3)
 IMAGE["mix"] += [
     Op("non-local block", "attention", "mix",
        "b, c, h, w = x.shape\nq, k, v = self.theta(x).flatten(2), self.phi(x).flatten(2), self.g(x).flatten(2)\n"
-       "attention = F.softmax(q.transpose(1, 2) @ k, dim=-1)\nx = self.out((v @ attention.transpose(1, 2)).view(b, -1, h, w))",
+       "attention = F.softmax(q.transpose(1, 2) @ k, dim=-1)\n"
+       "x = x + self.out((v @ attention.transpose(1, 2)).view(b, -1, h, w))",
        "self.theta = nn.Conv2d({C}, {C} // 2, kernel_size=1)\nself.phi = nn.Conv2d({C}, {C} // 2, kernel_size=1)\n"
-       "self.g = nn.Conv2d({C}, {C} // 2, kernel_size=1)\nself.out = nn.Conv2d({C} // 2, {C}, kernel_size=1)", weight=1.5),
+       "self.g = nn.Conv2d({C}, {C} // 2, kernel_size=1)\nself.out = nn.Conv2d({C} // 2, {C}, kernel_size=1)", weight=1.5,
+       skips=True),
     Op("spatial attention", "attention", "mix",
        "pooled = torch.cat([x.mean(dim=1, keepdim=True), x.amax(dim=1, keepdim=True)], dim=1)\n"
        "x = x * torch.sigmoid(self.spatial(pooled))", "self.spatial = nn.Conv2d(2, 1, kernel_size=7, padding=3)", weight=1.5),
@@ -189,8 +188,8 @@ IMAGE["mix"] += [
     Op("window self-attention", "attention", "mix",
        "b, c, h, w = x.shape\nt = x.view(b, c, h // 4, 4, w // 4, 4).permute(0, 2, 4, 3, 5, 1).reshape(-1, 16, c)\n"
        "q, k, v = self.qkv(t).chunk(3, dim=-1)\nt = F.softmax(q @ k.transpose(1, 2) / math.sqrt(c), dim=-1) @ v\n"
-       "x = t.view(b, h // 4, w // 4, 4, 4, c).permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w)",
-       "self.qkv = nn.Linear({C}, 3 * {C})"),
+       "x = x + t.view(b, h // 4, w // 4, 4, 4, c).permute(0, 5, 1, 3, 2, 4).reshape(b, c, h, w)",
+       "self.qkv = nn.Linear({C}, 3 * {C})", skips=True),
 ]
 IMAGE["pool"] += [
     Op("blur pooling", "convolution", "pool",
@@ -218,29 +217,13 @@ IMAGE["head"] += [
     Op("patch embedding", "convolution", "head", "x = self.patch(x).flatten(2).transpose(1, 2)",
        "self.patch = nn.Conv2d({C}, {D}, kernel_size=4, stride=4)", "B (H//4)*(W//4) D", "sequence", "D=embed_dim", weight=1.5),
 ]
-IMAGE["norm"] += [
-    Op("local response norm", "normalisation", "norm", "x = F.local_response_norm(x, size=5)", weight=0.7),
-]
-IMAGE["loss"] += [
-    Op("total variation", "reduction", "loss",
-       "dy = (x[:, :, 1:] - x[:, :, :-1]).abs().mean(dim=(1, 2, 3))\n"
-       "dx = (x[:, :, :, 1:] - x[:, :, :, :-1]).abs().mean(dim=(1, 2, 3))\nx = dx + dy"),
-    Op("gradient loss", "reduction", "loss",
-       "error = x - target\nx = error.abs().mean() + (error[..., 1:] - error[..., :-1]).abs().mean()",
-       inputs="target=randn(B, C, H, W)"),
-]
 SIGNAL["mix"] += [
     Op("causal convolution", "convolution", "mix", "x = self.conv(F.pad(x, (4, 0)))",
        "self.conv = nn.Conv1d({C}, {K}, kernel_size=3, dilation=2)", "B K T", new="K=channels", weight=2),
     Op("cumulative sum of deviations over time", "scan", "mix",
-       "x = torch.cumsum(x - x.mean(dim=-1, keepdim=True), dim=-1) / math.sqrt(x.shape[-1])", weight=2),
-    Op("selective cumulative mean", "scan", "mix",
-       "weight = torch.exp(torch.tanh(self.score(x)))\nx = torch.cumsum(weight * x, dim=-1) / torch.cumsum(weight, dim=-1)",
-       "self.score = nn.Conv1d({C}, 1, kernel_size=1)", weight=2),
+       "x = torch.cumsum(x - x.mean(dim=-1, keepdim=True), dim=-1) / math.sqrt(x.shape[-1])", weight=2, first=True),
 ]
 SIGNAL["move"] += [
-    Op("overlapping frames", "movement", "move", "x = self.frames(x.unfold(-1, 4, 2)).flatten(-2)",
-       "self.frames = nn.Linear(4, 2)", "B C (T//2-1)*2"),
     Op("linear upsampling", "movement", "move", "x = F.interpolate(x, scale_factor=2, mode='linear', align_corners=False)",
        shape="B C T*2"),
 ]

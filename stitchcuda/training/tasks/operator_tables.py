@@ -21,7 +21,7 @@ OPERATORS: Mapping[str, Mapping[str, list[Operator]]] = {
     "rows": row_operators.ROWS, "matrices": row_operators.MATRICES, "points": row_operators.POINTS,
 }  # fmt: skip
 ACTIVATIONS = row_operators.ACTIVATIONS
-LAYOUT_WEIGHTS = {"sequence": 30, "image": 26, "signal": 10, "volume": 6, "rows": 13, "matrices": 9, "points": 6}
+LAYOUT_WEIGHTS = {"sequence": 30, "image": 26, "signal": 10, "volume": 6, "rows": 13, "matrices": 5, "points": 6}
 FAMILY_WEIGHTS = {
     "product": 1.2, "convolution": 1.2, "attention": 1.0, "normalisation": 1.0, "reduction": 1.0, "scan": 1.6,
     "element-wise": 1.0, "several inputs": 1.0, "movement": 0.8,

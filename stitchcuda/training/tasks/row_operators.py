@@ -16,7 +16,6 @@ ACTIVATIONS = [
         ("SELU", "x = F.selu(x)", 0.4), ("ReLU6", "x = F.relu6(x)", 0.5), ("softplus", "x = F.softplus(x)", 0.6),
         ("tanh", "x = torch.tanh(x)", 0.7), ("squared ReLU", "x = torch.square(F.relu(x))", 1),
         ("sigmoid-weighted quick GELU", "x = x * torch.sigmoid(1.702 * x)", 1),
-        ("soft capping", "x = 15.0 * torch.tanh(x / 15.0)", 0.5),
     )
 ]  # fmt: skip
 ROWS = {
@@ -34,7 +33,7 @@ ROWS = {
         Op("cross layer", "product", "mix", "x = x * self.cross(x) + x", "self.cross = nn.Linear({F}, {F})", skips=True),
         Op("highway layer", "product", "mix",
            "gate = torch.sigmoid(self.gate(x))\nx = gate * F.relu(self.transform(x)) + (1 - gate) * x",
-           "self.gate = nn.Linear({F}, {F})\nself.transform = nn.Linear({F}, {F})"),
+           "self.gate = nn.Linear({F}, {F})\nself.transform = nn.Linear({F}, {F})", skips=True),
         Op("linear layer with unit-norm weights", "product", "mix",
            "x = F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1)) * self.scale",
            "self.weight = nn.Parameter(torch.randn({G}, {F}))\nself.scale = nn.Parameter(torch.tensor(16.0))", "B G",
@@ -86,7 +85,7 @@ ROWS = {
         Op("embedding of a category", "several inputs", "join", "x = torch.cat([x, self.embedding(category)], dim=-1)",
            "self.embedding = nn.Embedding({V}, {K})", "B F+K", new="V=vocab_size K=cond_dim", inputs="category=ints(V; B)"),
         Op("embedding bag", "several inputs", "join", "x = x + self.bag(tokens).mean(dim=1)",
-           "self.bag = nn.Embedding({V}, {F})", new="V=vocab_size S=context_len", inputs="tokens=ints(V; B, S)"),
+           "self.bag = nn.Embedding({V}, {F})", new="V=vocab_size S=num_neighbors", inputs="tokens=ints(V; B, S)"),
         Op("bias of a second vector and clamping", "several inputs", "join", "x = torch.clamp(x + other, min=-2.0, max=2.0)",
            inputs="other=randn(B, F)"),
     ],
@@ -97,23 +96,23 @@ ROWS = {
            "self.prototypes = nn.Parameter(torch.randn({G}, {F}))", "B G", new="G=features"),
         Op("vector quantisation distances", "product", "loss", "x = torch.cdist(x, self.codebook)",
            "self.codebook = nn.Parameter(torch.randn({G}, {F}))", "B G", new="G=features", weight=0.7),
-        Op("empirical distribution by sorting", "scan", "loss",
-           "values, _ = torch.sort(x, dim=-1)\nx = torch.cumsum(F.softmax(values, dim=-1), dim=-1)", weight=0.5),
         Op("softmax", "reduction", "loss", "x = F.softmax(x, dim=-1)", weight=1.5),
         Op("log-softmax", "reduction", "loss", "x = F.log_softmax(x, dim=-1)"),
         Op("log-sum-exp", "reduction", "loss", "x = torch.logsumexp(x, dim=-1)"),
         Op("sum of squares", "reduction", "loss", "x = x.pow(2).sum(dim=-1)"),
-        Op("classification loss", "reduction", "loss", "x = F.cross_entropy(self.classifier(x), labels, label_smoothing=0.1)",
+        Op("classification loss", "reduction", "loss",
+           "x = F.cross_entropy(self.classifier(x), labels, label_smoothing=0.1, reduction='none')",
            "self.classifier = nn.Linear({F}, {K})", new="K=num_classes", inputs="labels=ints(K; B)", weight=2),
         Op("contrastive loss", "product", "loss",
            "logits = F.normalize(x, dim=-1) @ F.normalize(other, dim=-1).t() / 0.07\n"
            "labels = torch.arange(logits.shape[0], device=x.device)\n"
-           "x = (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2", inputs="other=randn(B, F)",
-           weight=1.5),
+           "x = F.cross_entropy(logits, labels, reduction='none') + F.cross_entropy(logits.t(), labels, reduction='none')",
+           inputs="other=randn(B, F)", weight=1.5),
         Op("triplet loss", "reduction", "loss",
            "closer = (x - positive).pow(2).sum(dim=-1)\nfarther = (x - negative).pow(2).sum(dim=-1)\n"
            "x = F.softplus((closer - farther) / x.shape[-1])", inputs="positive=randn(B, F);negative=randn(B, F)"),
-        Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target)", inputs="target=randn(B, F)"),
+        Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target, reduction='none').mean(dim=-1)",
+           inputs="target=randn(B, F)"),
         Op("Huber loss of each row", "reduction", "loss", "x = F.huber_loss(x, target, reduction='none').mean(dim=-1)",
            inputs="target=randn(B, F)"),
         Op("cosine similarity", "reduction", "loss", "x = F.cosine_similarity(x, other, dim=-1)", inputs="other=randn(B, F)"),
@@ -147,13 +146,15 @@ MATRICES = {
         Op("two-sided product", "product", "mix", "x = left @ x @ right / math.sqrt(x.shape[1] * x.shape[2])",
            inputs="left=randn(M, M);right=randn(N, N)"),
         Op("graph convolution", "product", "mix",
-           "x = torch.bmm(adjacency, self.node(x)) / adjacency.sum(dim=-1, keepdim=True)",
-           "self.node = nn.Linear({N}, {K})", "B M K", new="K=matrix_cols", inputs="adjacency=rand(B, M, M)", weight=2),
+           "adjacency = edges.to(x.dtype)\ndegree = adjacency.sum(dim=-1, keepdim=True).clamp(min=1.0)\n"
+           "x = self.own(x) + torch.bmm(adjacency, self.node(x)) / degree",
+           "self.own = nn.Linear({N}, {K})\nself.node = nn.Linear({N}, {K})", "B M K", new="K=matrix_cols",
+           inputs="edges=sparse(B, M, M)", weight=2),
         Op("graph attention", "attention", "mix",
            "h = self.node(x)\nscores = F.leaky_relu(self.source(h) + self.target(h).transpose(1, 2), negative_slope=0.2)\n"
-           "x = F.softmax(scores.masked_fill(~edges, -1e4), dim=-1) @ h",
+           "x = h + F.softmax(scores.masked_fill(~edges, -1e4), dim=-1) @ h",
            "self.node = nn.Linear({N}, {K}, bias=False)\nself.source = nn.Linear({K}, 1)\nself.target = nn.Linear({K}, 1)",
-           "B M K", new="K=matrix_cols", inputs="edges=mask(B, M, M)", weight=2),
+           "B M K", new="K=matrix_cols", inputs="edges=sparse(B, M, M)", weight=2),
         Op("attention from three matrices", "attention", "mix",
            "x = F.softmax(x @ keys.transpose(1, 2) / math.sqrt(x.shape[-1]), dim=-1) @ values", shape="B M K",
            new="S=context_len K=matrix_cols", inputs="keys=randn(B, S, N);values=randn(B, S, K)", weight=2),
@@ -165,20 +166,17 @@ MATRICES = {
         Op("summed-area table", "scan", "mix",
            "x = x - x.mean(dim=(1, 2), keepdim=True)\n"
            "x = torch.cumsum(torch.cumsum(x, dim=1), dim=2) / math.sqrt(x.shape[1] * x.shape[2])", weight=1.5, first=True),
-        Op("running log-sum-exp", "scan", "mix", "x = torch.logcumsumexp(x, dim=1)"),
         Op("linear recurrence by a decay mask", "scan", "mix",
-           "log_decay = torch.cumsum(F.logsigmoid(gates + 4.0), dim=1)\n"
+           "log_decay = torch.cumsum(F.logsigmoid(gates + 1.0), dim=1)\n"
            "weights = torch.tril(torch.exp((log_decay[:, :, None] - log_decay[:, None, :]).clamp(max=0.0)))\n"
            "x = weights @ x", inputs="gates=randn(B, M)", weight=2, affine=True),
     ],
     "norm": [
         Op("layer norm of the rows", "normalisation", "norm", "x = F.layer_norm(x, (x.shape[-1],))", weight=2),
-        Op("softmax over rows", "reduction", "norm", "x = F.softmax(x / x.std(dim=-1, keepdim=True), dim=-1)"),
-        Op("softmax over columns", "reduction", "norm", "x = F.softmax(x / x.std(dim=1, keepdim=True), dim=1)"),
         Op("normalisation by rows and columns", "normalisation", "norm",
            "x = x.sigmoid()\nx = x / x.sum(dim=-1, keepdim=True)\nx = x / x.sum(dim=-2, keepdim=True)"),
         Op("whole-matrix norm", "normalisation", "norm",
-           "x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) * math.sqrt(x.shape[1])"),
+           "x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) * math.sqrt(x.shape[1] * x.shape[2])"),
         Op("centring by rows and columns", "normalisation", "norm",
            "x = x - x.mean(dim=1, keepdim=True) - x.mean(dim=2, keepdim=True) + x.mean(dim=(1, 2), keepdim=True)"),
     ],
@@ -188,14 +186,16 @@ MATRICES = {
                "self.bias = nn.Parameter(torch.randn({N}))")],
     "join": [
         Op("residual", "several inputs", "join", "x = x + residual", inputs="residual=randn(B, M, N)"),
-        Op("scaling by rows", "several inputs", "join", "x = x * scale.unsqueeze(-1)", inputs="scale=randn(B, M)"),
+        Op("scaling by columns", "several inputs", "join", "x = x * scale.unsqueeze(1)", inputs="scale=randn(B, N)"),
         Op("mask", "several inputs", "join", "x = torch.where(mask, x, torch.zeros_like(x))", inputs="mask=mask(B, M, N)"),
+    ],
+    "loss": [
+        Op("softmax over rows", "reduction", "loss", "x = F.softmax(x, dim=-1)"),
+        Op("softmax over columns", "reduction", "loss", "x = F.softmax(x, dim=1)"),
     ],
     "head": [
         Op("sum over rows", "reduction", "head", "x = x.sum(dim=1)", shape="B N", to="rows"),
         Op("maximum over rows", "reduction", "head", "x = x.amax(dim=1)", shape="B N", to="rows"),
-        Op("log-mean-exp over columns", "reduction", "head", "x = torch.logsumexp(x, dim=-1) - math.log(x.shape[-1])",
-           shape="B M", to="rows"),
         Op("variance of rows", "reduction", "head", "x = x.var(dim=-1)", shape="B M", to="rows"),
         Op("Frobenius energy of rows", "reduction", "head", "x = torch.linalg.vector_norm(x, dim=-1)", shape="B M", to="rows"),
         Op("weighted sum by a second input", "reduction", "head", "x = torch.einsum('bmn,bm->bn', x, weights)", shape="B N",
@@ -218,15 +218,19 @@ POINTS = {
            "self.own = nn.Linear({C}, {K})\nself.other = nn.Linear({C}, {K})", "B P K", new="K=channels S=num_neighbors",
            inputs="index=ints(P; B, P, S)", weight=2),
         Op("kernel smoothing by distances", "attention", "mix",
-           "distance = torch.cdist(positions, positions)\nx = F.softmax(-distance, dim=-1) @ self.value(x)",
+           "distance = torch.cdist(positions, positions)\nx = F.softmax(-8.0 * distance.pow(2), dim=-1) @ self.value(x)",
            "self.value = nn.Linear({C}, {K})", "B P K", new="K=channels", inputs="positions=randn(B, P, 3)", weight=2),
         Op("attention over points", "attention", "mix",
-           "q, k, v = self.qkv(x).chunk(3, dim=-1)\nx = F.softmax(q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]), dim=-1) @ v",
-           "self.qkv = nn.Linear({C}, 3 * {C})"),
+           "q, k, v = self.qkv(x).chunk(3, dim=-1)\n"
+           "x = x + F.softmax(q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]), dim=-1) @ v",
+           "self.qkv = nn.Linear({C}, 3 * {C})", skips=True),
         Op("position encoding and perceptron", "product", "mix",
            "encoded = torch.cat([torch.sin(positions * math.pi), torch.cos(positions * math.pi)], dim=-1)\n"
            "x = self.mlp(torch.cat([x, encoded], dim=-1))",
            "self.mlp = nn.Linear({C} + 6, {K})", "B P K", new="K=channels", inputs="positions=randn(B, P, 3)"),
+        Op("perceptron on each point and the maximum of all", "product", "mix",
+           "x = self.mlp(torch.cat([x, x.amax(dim=1, keepdim=True).expand_as(x)], dim=-1))",
+           "self.mlp = nn.Linear(2 * {C}, {K})", "B P K", new="K=channels", weight=1.5),
     ],
     "norm": [
         Op("layer norm", "normalisation", "norm", "x = self.norm(x)", "self.norm = nn.LayerNorm({C})", weight=2),
@@ -236,8 +240,6 @@ POINTS = {
     ],
     "act": [],
     "join": [
-        Op("concatenation of the global feature", "reduction", "join",
-           "x = torch.cat([x, x.amax(dim=1, keepdim=True).expand_as(x)], dim=-1)", shape="B P 2*C", weight=2),
         Op("occupancy mask", "several inputs", "join", "x = x * mask.unsqueeze(-1)", inputs="mask=mask(B, P)"),
     ],
     "head": [

@@ -13,12 +13,15 @@ _SPLIT = (
     "4).unbind(0)\n"
 )
 _SCORES = _SPLIT + "scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])\n"
-_JOIN = "x = self.proj(x.transpose(1, 2).reshape(b, n, d))"
+_JOIN = "x = x + self.proj(y.transpose(1, 2).reshape(b, n, d))"
 _POSITIONS = "positions = torch.arange(n, device=x.device)\n"
 
 
 def _attention(name: str, forward: str, init: str = "", inputs: str = "", weight: float = 1.0) -> Op:
-    return Op(name, "attention", "mix", forward + _JOIN, _QKV + init, new="A=num_heads", inputs=inputs, weight=weight)
+    """Attention within a residual: without it, all that tells one of many random tokens from another is gone."""
+    return Op(
+        name, "attention", "mix", forward + _JOIN, _QKV + init, new="A=num_heads", inputs=inputs, weight=weight, skips=True
+    )
 
 
 MIX = [
@@ -36,9 +39,6 @@ MIX = [
     Op("GEGLU feed-forward block", "product", "mix",
        "gate, value = self.up(x).chunk(2, dim=-1)\nx = self.down(F.gelu(gate) * value)",
        "self.up = nn.Linear({D}, 2 * {H})\nself.down = nn.Linear({H}, {D})", new="H=hidden_dim"),
-    Op("linear layer with a low-rank adapter", "product", "mix", "x = self.base(x) + 2.0 * self.lora_b(self.lora_a(x))",
-       "self.base = nn.Linear({D}, {E})\nself.lora_a = nn.Linear({D}, {R}, bias=False)\n"
-       "self.lora_b = nn.Linear({R}, {E}, bias=False)", "B L E", new="E=embed_dim R=rank"),
     Op("token-mixing layer", "product", "mix", "x = self.token_mix(x.transpose(1, 2)).transpose(1, 2)",
        "self.token_mix = nn.Linear({L}, {L})"),
     Op("dense mixture of experts", "product", "mix",
@@ -51,7 +51,7 @@ MIX = [
        "self.num_blocks = {A}\nself.blocks = nn.Parameter(torch.randn({A}, {D} // {A}, {D} // {A}) * 0.1)", new="A=num_heads"),
     Op("highway gate", "product", "mix",
        "gate = torch.sigmoid(self.gate(x))\nx = gate * F.relu(self.transform(x)) + (1 - gate) * x",
-       "self.gate = nn.Linear({D}, {D})\nself.transform = nn.Linear({D}, {D})"),
+       "self.gate = nn.Linear({D}, {D})\nself.transform = nn.Linear({D}, {D})", skips=True),
     Op("exponential decay mixing", "product", "mix",
        "steps = torch.arange(x.shape[1], device=x.device)\ndistance = (steps[:, None] - steps[None, :]).clamp(min=0)\n"
        "decay = torch.tril(torch.sigmoid(self.decay) ** distance)\nx = decay @ x",
@@ -59,95 +59,86 @@ MIX = [
     Op("causal depthwise convolution", "convolution", "mix",
        "x = self.conv(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)",
        "self.conv = nn.Conv1d({D}, {D}, kernel_size=4, padding=3, groups={D})", weight=2),
-    Op("GRU", "scan", "mix", "x, _ = self.rnn(x)", "self.rnn = nn.GRU({D}, {E}, batch_first=True)", "B L E", new="E=embed_dim",
-       weight=0.3),
-    Op("LSTM", "scan", "mix", "x, _ = self.rnn(x)", "self.rnn = nn.LSTM({D}, {E}, batch_first=True)", "B L E",
-       new="E=embed_dim", weight=0.3),
     Op("gated scan in log space", "scan", "mix",
        "gate, hidden = self.to_gates(x).chunk(2, dim=-1)\nlog_keep = torch.cumsum(-F.softplus(gate), dim=1)\n"
        "log_value = -F.softplus(-gate) + F.logsigmoid(hidden)\n"
        "x = torch.exp(log_keep + torch.logcumsumexp(log_value - log_keep, dim=1))",
-       "self.to_gates = nn.Linear({D}, 2 * {D})", weight=1.5),
-    Op("selective cumulative sum", "scan", "mix",
-       "weight = torch.exp(torch.tanh(self.score(x)))\nx = torch.cumsum(weight * x, dim=1) / torch.cumsum(weight, dim=1)",
-       "self.score = nn.Linear({D}, 1)", weight=1.5),
+       "self.to_gates = nn.Linear({D}, 2 * {D})", weight=2.5),
     Op("cumulative sum of deviations", "scan", "mix",
-       "x = torch.cumsum(x - x.mean(dim=1, keepdim=True), dim=1) / math.sqrt(x.shape[1])"),
+       "x = torch.cumsum(x - x.mean(dim=1, keepdim=True), dim=1) / math.sqrt(x.shape[1])", weight=2, first=True),
     Op("cumulative decay", "scan", "mix", "x = self.value(x) * torch.cumprod(torch.sigmoid(self.decay(x) + 8.0), dim=1)",
-       "self.value = nn.Linear({D}, {D})\nself.decay = nn.Linear({D}, {D})"),
-    _attention("multi-head self-attention", _SPLIT + "x = F.scaled_dot_product_attention(q, k, v)\n", weight=2),
-    _attention("causal self-attention", _SPLIT + "x = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n", weight=2),
-    _attention("self-attention with an explicit softmax", _SCORES + "x = F.softmax(scores, dim=-1) @ v\n"),
+       "self.value = nn.Linear({D}, {D})\nself.decay = nn.Linear({D}, {D})", weight=0.5),
+    _attention("multi-head self-attention", _SPLIT + "y = F.scaled_dot_product_attention(q, k, v)\n", weight=2),
+    _attention("causal self-attention", _SPLIT + "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n", weight=2),
+    _attention("self-attention with an explicit softmax", _SCORES + "y = F.softmax(scores, dim=-1) @ v\n"),
     _attention("causal self-attention with an explicit mask",
                _SCORES + "mask = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()\n"
-               "x = F.softmax(scores.masked_fill(~mask, float('-inf')), dim=-1) @ v\n"),
+               "y = F.softmax(scores.masked_fill(~mask, float('-inf')), dim=-1) @ v\n"),
     _attention("sliding-window attention",
                _SCORES + _POSITIONS + "near = (positions[:, None] - positions[None, :]).abs() <= 4\n"
-               "x = F.softmax(scores.masked_fill(~near, float('-inf')), dim=-1) @ v\n"),
+               "y = F.softmax(scores.masked_fill(~near, float('-inf')), dim=-1) @ v\n"),
     _attention("attention with linear biases",
                _SCORES + _POSITIONS + "distance = (positions[None, :] - positions[:, None]).abs()\n"
-               "scores = scores - self.slopes.view(-1, 1, 1) * distance\nx = F.softmax(scores, dim=-1) @ v\n",
+               "scores = scores - self.slopes.view(-1, 1, 1) * distance\ny = F.softmax(scores, dim=-1) @ v\n",
                "\nself.register_buffer('slopes', 2.0 ** -torch.arange(1, {A} + 1).float())"),
-    _attention("attention with a learnt position bias", _SCORES + "x = F.softmax(scores + self.bias, dim=-1) @ v\n",
+    _attention("attention with a learnt position bias", _SCORES + "y = F.softmax(scores + self.bias, dim=-1) @ v\n",
                "\nself.bias = nn.Parameter(torch.randn({A}, {L}, {L}) * 0.1)"),
-    _attention("attention with soft-capped scores", _SCORES + "x = F.softmax(20.0 * torch.tanh(scores / 20.0), dim=-1) @ v\n"),
-    _attention("sigmoid attention", _SCORES + "x = torch.sigmoid(scores - math.log(n)) @ v\n"),
-    _attention("ReLU attention", _SCORES + "x = F.relu(scores) / n @ v\n", weight=0.5),
+    _attention("attention with soft-capped scores", _SCORES + "y = F.softmax(20.0 * torch.tanh(scores / 20.0), dim=-1) @ v\n"),
+    _attention("sigmoid attention", _SCORES + "y = torch.sigmoid(scores - math.log(n)) @ v\n"),
+    _attention("ReLU attention", _SCORES + "y = F.relu(scores) / n @ v\n", weight=0.5),
     _attention("cosine attention with a learnt temperature",
                _SPLIT + "scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)\n"
-               "x = F.softmax(scores * self.temperature, dim=-1) @ v\n",
+               "y = F.softmax(scores * self.temperature, dim=-1) @ v\n",
                "\nself.temperature = nn.Parameter(torch.full(({A}, 1, 1), 10.0))"),
     _attention("linear attention",
                _SPLIT + "q, k = F.elu(q) + 1, F.elu(k) + 1\nstate = k.transpose(-2, -1) @ v\n"
-               "x = (q @ state) / (q @ k.sum(dim=2).unsqueeze(-1))\n", weight=1.5),
-    _attention("cross-covariance attention",
-               _SPLIT + "q, k = F.normalize(q, dim=2), F.normalize(k, dim=2)\n"
-               "x = v @ F.softmax(q.transpose(-2, -1) @ k, dim=-1).transpose(-2, -1)\n"),
+               "y = (q @ state) / (q @ k.sum(dim=2).unsqueeze(-1))\n", weight=1.5),
     _attention("attention with normalised queries and keys",
-               _SPLIT + "x = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)\n",
+               _SPLIT + "y = F.scaled_dot_product_attention(self.q_norm(q), self.k_norm(k), v)\n",
                "\nself.q_norm = nn.LayerNorm({D} // {A})\nself.k_norm = nn.LayerNorm({D} // {A})"),
     _attention("rotary self-attention",
                _SPLIT + "angles = torch.outer(torch.arange(n, device=x.device).float(), self.inv_freq)\n"
                "cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()\n"
                "q1, q2 = q.chunk(2, dim=-1)\nk1, k2 = k.chunk(2, dim=-1)\n"
                "q = q * cos + torch.cat([-q2, q1], dim=-1) * sin\nk = k * cos + torch.cat([-k2, k1], dim=-1) * sin\n"
-               "x = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n",
+               "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n",
                "\nhalf = {D} // {A} // 2\nself.register_buffer('inv_freq', 10000.0 ** (-torch.arange(half).float() / half))",
                weight=1.5),
     _attention("retention with exponential decay",
                _SPLIT + _POSITIONS + "distance = (positions[:, None] - positions[None, :]).clamp(min=0)\n"
                "decay = torch.tril(torch.sigmoid(self.decay).view(-1, 1, 1) ** distance)\n"
-               "x = (q @ k.transpose(-2, -1) * decay / math.sqrt(q.shape[-1])) @ v\n",
+               "y = (q @ k.transpose(-2, -1) * decay / math.sqrt(q.shape[-1])) @ v\n",
                "\nself.decay = nn.Parameter(torch.linspace(1.0, 4.0, {A}))"),
     _attention("self-attention with a padding mask",
-               _SCORES + "scores = scores.masked_fill(~mask[:, None, None, :], -1e4)\nx = F.softmax(scores, dim=-1) @ v\n",
-               inputs="mask=mask(B, L)", weight=1.5),
-    _attention("self-attention with a pair bias", _SCORES + "x = F.softmax(scores + pair_bias.unsqueeze(1), dim=-1) @ v\n",
+               _SCORES + "scores = scores.masked_fill(~mask[:, None, None, :], -1e4)\ny = F.softmax(scores, dim=-1) @ v\n"
+               "y = y * mask[:, None, :, None]\n", inputs="mask=mask(B, L)", weight=1.5),
+    _attention("self-attention with a pair bias", _SCORES + "y = F.softmax(scores + pair_bias.unsqueeze(1), dim=-1) @ v\n",
                inputs="pair_bias=randn(B, L, L)"),
     Op("multi-query attention", "attention", "mix",
        "b, n, d = x.shape\nq = self.q_proj(x).view(b, n, self.num_heads, -1).transpose(1, 2)\n"
        "k, v = self.kv_proj(x).unsqueeze(1).chunk(2, dim=-1)\n"
-       "x = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), dim=-1) @ v\n" + _JOIN,
+       "y = F.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), dim=-1) @ v\n" + _JOIN,
        "self.num_heads = {A}\nself.q_proj = nn.Linear({D}, {D})\nself.kv_proj = nn.Linear({D}, 2 * ({D} // {A}))\n"
-       "self.proj = nn.Linear({D}, {D})", new="A=num_heads"),
+       "self.proj = nn.Linear({D}, {D})", new="A=num_heads", skips=True),
     Op("grouped-query attention", "attention", "mix",
        "b, n, d = x.shape\nq = self.q_proj(x).view(b, n, self.num_heads, -1).transpose(1, 2)\n"
        "k = self.k_proj(x).view(b, n, self.num_heads // 2, -1).transpose(1, 2).repeat_interleave(2, dim=1)\n"
        "v = self.v_proj(x).view(b, n, self.num_heads // 2, -1).transpose(1, 2).repeat_interleave(2, dim=1)\n"
-       "x = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n" + _JOIN,
+       "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n" + _JOIN,
        "self.num_heads = {A}\nself.q_proj = nn.Linear({D}, {D}, bias=False)\n"
        "self.k_proj = nn.Linear({D}, {D} // 2, bias=False)\n"
-       "self.v_proj = nn.Linear({D}, {D} // 2, bias=False)\nself.proj = nn.Linear({D}, {D}, bias=False)", new="A=num_heads"),
+       "self.v_proj = nn.Linear({D}, {D} // 2, bias=False)\nself.proj = nn.Linear({D}, {D}, bias=False)", new="A=num_heads",
+       skips=True),
     Op("cross-attention", "attention", "mix",
        "b, n, d = x.shape\nq = self.q_proj(x).view(b, n, self.num_heads, -1).transpose(1, 2)\n"
        "k, v = self.kv_proj(context).view(b, context.shape[1], 2, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)\n"
-       "x = F.scaled_dot_product_attention(q, k, v)\n" + _JOIN,
+       "y = F.scaled_dot_product_attention(q, k, v)\n" + _JOIN,
        "self.num_heads = {A}\nself.q_proj = nn.Linear({D}, {D})\nself.kv_proj = nn.Linear({K}, 2 * {D})\n"
        "self.proj = nn.Linear({D}, {D})", new="A=num_heads S=context_len K=embed_dim", inputs="context=randn(B, S, K)",
-       weight=2),
+       weight=2, skips=True),
     Op("attention over a latent array", "attention", "mix",
-       "b, n, d = x.shape\nk, v = self.kv(x).chunk(2, dim=-1)\n"
-       "x = F.softmax(self.latents @ k.transpose(-2, -1) / math.sqrt(d), dim=-1) @ v",
+       "k, v = self.kv(x).chunk(2, dim=-1)\n"
+       "x = F.softmax(self.latents @ k.transpose(-2, -1), dim=-1) @ v",
        "self.latents = nn.Parameter(torch.randn({S}, {D}))\nself.kv = nn.Linear({D}, 2 * {D})", "B S D", new="S=context_len"),
 ]
 NORM = [
@@ -176,7 +167,7 @@ NORM = [
 ACT = [Op("GLU", "element-wise", "act", "x = F.glu(x, dim=-1)", shape="B L D//2")]
 JOIN = [
     Op("learnt position embedding", "element-wise", "join", "x = x + self.position",
-       "self.position = nn.Parameter(torch.randn(1, {L}, {D}) * 0.3)"),
+       "self.position = nn.Parameter(torch.randn(1, {L}, {D}) * 0.3)", first=True),
     Op("sum with a skip connection", "several inputs", "join", "x = x + skip", inputs="skip=randn(B, L, D)"),
     Op("gate by a second sequence", "several inputs", "join", "x = x * torch.sigmoid(gate)", inputs="gate=randn(B, L, D)"),
     Op("gate computed from a second sequence", "several inputs", "join", "x = x * F.silu(self.gate_proj(other))",
@@ -188,9 +179,9 @@ JOIN = [
        "self.fuse = nn.Linear({D} + {K}, {D})", new="K=embed_dim", inputs="other=randn(B, L, K)"),
     Op("padding mask", "several inputs", "join", "x = x.masked_fill(~mask.unsqueeze(-1), 0.0)", inputs="mask=mask(B, L)"),
     Op("scaled residual", "several inputs", "join", "x = residual + self.gamma * x",
-       "self.gamma = nn.Parameter(torch.full(({D},), 0.5))", inputs="residual=randn(B, L, D)"),
+       "self.gamma = nn.Parameter(torch.full(({D},), 0.5))", inputs="residual=randn(B, L, D)", affine=True),
     Op("token embedding lookup", "several inputs", "join", "x = x + self.embedding(tokens)",
-       "self.embedding = nn.Embedding({V}, {D})", new="V=vocab_size", inputs="tokens=ints(V; B, L)"),
+       "self.embedding = nn.Embedding({V}, {D})", new="V=vocab_size", inputs="tokens=ints(V; B, L)", first=True),
     Op("gated blend of two sequences", "several inputs", "join",
        "gate = torch.sigmoid(self.gate(torch.cat([x, other], dim=-1)))\nx = torch.lerp(other, x, gate)",
        "self.gate = nn.Linear(2 * {D}, {D})", inputs="other=randn(B, L, D)"),
@@ -209,8 +200,6 @@ MOVE = [
 HEAD = [
     Op("mean over time", "reduction", "head", "x = x.mean(dim=1)", shape="B D", to="rows", weight=2),
     Op("maximum over time", "reduction", "head", "x = x.amax(dim=1)", shape="B D", to="rows"),
-    Op("log-mean-exp over time", "reduction", "head", "x = torch.logsumexp(x, dim=1) - math.log(x.shape[1])", shape="B D",
-       to="rows"),
     Op("attention pooling", "reduction", "head", "weights = F.softmax(self.score(x), dim=1)\nx = (weights * x).sum(dim=1)",
        "self.score = nn.Linear({D}, 1)", "B D", "rows", weight=2),
     Op("mean and deviation over time", "reduction", "head", "x = torch.cat([x.mean(dim=1), x.std(dim=1)], dim=-1)",
@@ -224,15 +213,15 @@ HEAD = [
 ]
 LOSS = [
     Op("cross-entropy over a vocabulary", "reduction", "loss",
-       "logits = self.lm_head(x)\nx = F.cross_entropy(logits.flatten(0, 1), labels.flatten())",
+       "logits = self.lm_head(x)\nx = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction='none')",
        "self.lm_head = nn.Linear({D}, {V}, bias=False)", new="V=vocab_size", inputs="labels=ints(V; B, L)", weight=2),
-    Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target)", inputs="target=randn(B, L, D)"),
-    Op("smooth L1 loss", "reduction", "loss", "x = F.smooth_l1_loss(x, target)", inputs="target=randn(B, L, D)"),
+    Op("mean squared error", "reduction", "loss", "x = F.mse_loss(x, target, reduction='none').mean(dim=-1)",
+       inputs="target=randn(B, L, D)"),
+    Op("smooth L1 loss", "reduction", "loss", "x = F.smooth_l1_loss(x, target, reduction='none').mean(dim=-1)",
+       inputs="target=randn(B, L, D)"),
     Op("distillation by KL divergence", "reduction", "loss",
-       "x = F.kl_div(F.log_softmax(x, dim=-1), F.log_softmax(teacher, dim=-1), reduction='batchmean', log_target=True)",
+       "x = F.kl_div(F.log_softmax(x, dim=-1), F.log_softmax(teacher, dim=-1), reduction='none', log_target=True).sum(dim=-1)",
        inputs="teacher=randn(B, L, D)"),
-    Op("entropy of each token", "reduction", "loss",
-       "log_p = F.log_softmax(x, dim=-1)\nx = -(log_p.exp() * log_p).sum(dim=-1)"),
     Op("log-probability of the targets", "reduction", "loss",
        "log_p = F.log_softmax(self.lm_head(x), dim=-1)\nx = log_p.gather(-1, labels.unsqueeze(-1)).squeeze(-1)",
        "self.lm_head = nn.Linear({D}, {V}, bias=False)", new="V=vocab_size", inputs="labels=ints(V; B, L)"),
