@@ -263,6 +263,8 @@ def _faults(server: Server, jobs: Sequence[Job], answers: Answers) -> list[str]:
     client = RewardClient(f"http://127.0.0.1:{server.port}", TOKEN)
     faults = [f"{name}: {answer['state']}" for name, answer in answers.items() if not answer["id"]]
     for job in jobs:
+        if answers.get(job.name, {}).get("state") == "infra_error":
+            continue                       # asked again it would be judged again
         again = client.judge(job.task, job.program)  # a duplicate: it has to be the same answer
         if job.name in answers and again != answers[job.name]:
             faults.append(f"{job.name}: asked again, the answer is another one")
